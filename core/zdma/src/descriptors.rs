@@ -1,11 +1,19 @@
-//! The lists that the engine reads in scatter-gather mode (UG1085, "Buffer Descriptor Format").
+//! A transfer as the engine reads it: two lists of descriptors (UG1085, "Buffer Descriptor
+//! Format"), written in place as the parts of each side are found.
 
-use crate::{PARTS, Part, Parts};
+use crate::{ADDRESS_BITS, LONGEST, PARTS, Part, RefusedTransfer, TooMany};
 use weir_units::Pa;
 
 /// Words of a linked descriptor: address (2), size, control, address of the next (2), and two that
 /// are not used. A descriptor must be aligned to its size (UG1085, "Buffer Descriptor Summary").
-const WORDS: usize = 8;
+pub(crate) const WORDS: usize = 8;
+
+/// Bytes of a descriptor, and of those of a side.
+const SIZE: u64 = size_of::<[u32; WORDS]>() as u64;
+const SIDE: u64 = SIZE * PARTS as u64;
+
+/// Bytes of the smallest page that a translation can be of.
+const PAGE: u32 = 4096;
 
 // Control, word 3.
 
@@ -17,33 +25,71 @@ const LINKED: u32 = 1 << 1;
 /// drivers differ on whether the destination's list has it too, and the manual reserves it there.
 const STOP: u32 = 2 << 3;
 
-/// The descriptors of both sides of a transfer, in memory that the engine reads: first [`PARTS`]
-/// for the source, then [`PARTS`] for the destination. Words are little-endian, as on the cores.
+/// A side of a transfer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// The bytes that are read.
+    Source,
+    /// The bytes that are written.
+    Destination,
+}
+
+/// The list of one side: the first `count` descriptors of its part of the table.
+#[derive(Clone, Copy, Debug)]
+struct List {
+    count: usize,
+    /// Bytes of all parts.
+    len: u32,
+    /// The address behind the last part.
+    end: u64,
+}
+
+impl List {
+    const EMPTY: Self = Self { count: 0, len: 0, end: 0 };
+}
+
+/// A transfer: the parts of both sides as descriptors, in memory that the engine reads if a side
+/// has several parts. First come [`PARTS`] descriptors for the source, then [`PARTS`] for the
+/// destination. Words are little-endian, as on the cores.
 ///
-/// [`start`](crate::start) writes them if a side has several parts.
+/// The parts of a side are in order; none is empty, and none starts where the one before it ends.
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub struct Descriptors {
     words: [[[u32; WORDS]; PARTS]; 2],
-}
-
-/// Where the engine sees the first descriptor of each side.
-pub(crate) struct Lists {
-    pub(crate) from: Pa,
-    pub(crate) to: Pa,
-}
-
-impl Default for Descriptors {
-    fn default() -> Self {
-        Self::new()
-    }
+    lists: [List; 2],
+    /// The highest address behind a part.
+    top: u64,
+    /// Where the engine sees the table, and whether it can.
+    at: Pa,
+    is_placed: bool,
+    /// The flags of each descriptor's control word.
+    control: u32,
 }
 
 impl Descriptors {
-    /// Returns descriptors without bytes.
+    /// Returns descriptors without parts, of which the engine sees the first one at `at`.
+    /// `is_coherent` is [`ChannelSettings::is_coherent`](crate::ChannelSettings::is_coherent) of
+    /// the channel.
     #[must_use]
-    pub const fn new() -> Self {
-        Self { words: [[[0; WORDS]; PARTS]; 2] }
+    pub const fn new(at: Pa, is_coherent: bool) -> Self {
+        let control = if is_coherent { COHERENT } else { 0 };
+        let (words, lists) = ([[[0; WORDS]; PARTS]; 2], [List::EMPTY; 2]);
+        let mut table = Self { words, lists, top: 0, at, is_placed: false, control };
+        table.set_address(at);
+        table
+    }
+
+    /// Sets where the engine sees the first descriptor, before any part is added.
+    pub const fn set_address(&mut self, at: Pa) {
+        let is_aligned = at.0.is_multiple_of(align_of::<Self>() as u64);
+        self.at = at;
+        self.is_placed = is_aligned && is_reachable(at, 2 * SIDE);
+    }
+
+    /// Forgets the parts of both sides.
+    pub const fn clear(&mut self) {
+        (self.lists, self.top) = ([List::EMPTY; 2], 0);
     }
 
     /// Returns the words in the order of memory.
@@ -52,41 +98,148 @@ impl Descriptors {
         self.words.as_flattened().as_flattened()
     }
 
-    /// Writes both lists. The engine sees this table at `at`, a multiple of the table's alignment.
-    pub(crate) fn describe(&mut self, from: &Parts, to: &Parts, at: Pa, coherent: bool) -> Lists {
-        let [source, destination] = &mut self.words;
-        let lists = Lists { from: at, to: Pa(at.0 + size_of_val(source) as u64) };
-        list(source, from, lists.from, coherent);
-        list(destination, to, lists.to, coherent);
-        let used = source.get_mut(..from.as_slice().len());
-        if let Some(last) = used.and_then(<[_]>::last_mut) {
+    /// Returns the descriptors of both sides that the engine reads.
+    #[must_use]
+    pub fn used(&self) -> [&[[u32; WORDS]]; 2] {
+        let used = |place: usize| self.words[place].get(..self.lists[place].count).unwrap_or(&[]);
+        [used(0), used(1)]
+    }
+
+    /// Returns the number of bytes of a side, at most `u32::MAX`.
+    #[must_use]
+    pub const fn len(&self, side: Side) -> u32 {
+        self.lists[side as usize].len
+    }
+
+    /// Adds `part` after the others of a side. A part that starts where the last one ends is merged
+    /// with it. A part without bytes changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`TooMany`] if there are [`PARTS`] parts already, and this one can't be merged. The side is
+    /// as before.
+    #[inline]
+    pub fn push(&mut self, side: Side, part: Part) -> Result<(), TooMany> {
+        let Part { address, len } = part;
+        if len == 0 {
+            return Ok(());
+        }
+        let (table, list) = (&mut self.words[side as usize], &mut self.lists[side as usize]);
+        // Without a descriptor before it, this is no place of the table.
+        let before = list.count.wrapping_sub(1);
+        // A sum that a size can't hold begins another descriptor.
+        if list.end == address.0
+            && let Some([_, _, size, ..]) = table.get_mut(before)
+            && let Some(sum) = size.checked_add(len)
+        {
+            *size = sum;
+        } else {
+            let [low, high] = halves(address.0);
+            let place = table.get_mut(list.count).ok_or(TooMany)?;
+            *place = [low, high, len, self.control | LINKED, 0, 0, 0, 0];
+            if let Some([.., low, high, _, _]) = table.get_mut(before) {
+                // A link always leads to the next place of the table, so that the list ends.
+                let next = self.at.0.wrapping_add(SIDE * side as u64 + SIZE * list.count as u64);
+                [*low, *high] = halves(next);
+            }
+            list.count += 1;
+        }
+        // The end of the address space is the start of nothing.
+        list.end = address.0.saturating_add(len.into());
+        self.top = self.top.max(list.end);
+        // What is too long for the type is too long for a transfer.
+        list.len = list.len.saturating_add(len);
+        Ok(())
+    }
+
+    /// Adds the `len` bytes at `address` of an address space in pages of 4 KiB; `translate` says
+    /// where the byte at an address is. It is called once for each page. Returns none if one can't
+    /// be reached, or if these are too many pages.
+    #[inline]
+    pub fn push_translated(
+        &mut self,
+        side: Side,
+        address: u64,
+        len: u32,
+        mut translate: impl FnMut(u64) -> Option<Pa>,
+    ) -> Option<()> {
+        let (mut at, mut left) = (address, len);
+        // Bounded: each turn but the first and the last takes a page, and a side has few parts.
+        while left > 0 {
+            let in_page = PAGE - at as u32 % PAGE;
+            let len = in_page.min(left);
+            self.push(side, Part { address: translate(at)?, len }).ok()?;
+            at = at.checked_add(len.into())?;
+            left -= len;
+        }
+        Some(())
+    }
+
+    /// Decides whether these are a transfer.
+    #[inline]
+    pub(crate) fn check(&self) -> Result<(), RefusedTransfer> {
+        let [from, to] = [self.lists[0].len, self.lists[1].len];
+        if from == 0 || to == 0 {
+            return Err(RefusedTransfer::Empty);
+        }
+        if from != to {
+            return Err(RefusedTransfer::Lengths { from, to });
+        }
+        if from > LONGEST {
+            return Err(RefusedTransfer::TooLong(from));
+        }
+        if self.top > 1 << ADDRESS_BITS {
+            return Err(self.beyond());
+        }
+        if !self.is_placed {
+            return Err(RefusedTransfer::Descriptors(self.at));
+        }
+        Ok(())
+    }
+
+    /// Finds the first part that ends above the engine's address bits.
+    #[cold]
+    fn beyond(&self) -> RefusedTransfer {
+        let parts = self.used().into_iter().flatten().map(|[low, high, len, ..]| Part {
+            address: Pa(u64::from(*high) << 32 | u64::from(*low)),
+            len: *len,
+        });
+        let mut beyond = parts.filter(|part| !is_reachable(part.address, part.len.into()));
+        beyond.next().map_or(RefusedTransfer::Empty, RefusedTransfer::Beyond)
+    }
+
+    /// Returns the only descriptor of each side; none if a side has several.
+    #[inline]
+    pub(crate) fn single(&self) -> Option<[&[u32; WORDS]; 2]> {
+        let [[source, ..], [destination, ..]] = &self.words;
+        let is_single = self.lists[0].count == 1 && self.lists[1].count == 1;
+        is_single.then_some([source, destination])
+    }
+
+    /// Returns the flags of each descriptor that is not in a list.
+    #[inline]
+    pub(crate) const fn control(&self) -> u32 {
+        self.control
+    }
+
+    /// Ends both lists. Returns where the engine sees the first descriptor of the source, and that
+    /// of the destination.
+    #[inline]
+    pub(crate) fn end(&mut self) -> [Pa; 2] {
+        let [source, _] = &mut self.words;
+        if let Some(last) = source.get_mut(self.lists[0].count.wrapping_sub(1)) {
             last[3] |= STOP;
         }
-        lists
+        [self.at, Pa(self.at.0 + SIDE)]
     }
 }
 
-/// Writes one list, with the first descriptor seen at `at`. The last descriptor has no link.
-fn list(table: &mut [[u32; WORDS]; PARTS], parts: &Parts, at: Pa, coherent: bool) {
-    let parts = parts.as_slice();
-    let mut end = at.0;
-    for (place, (descriptor, part)) in table.iter_mut().zip(parts).enumerate() {
-        end += size_of_val(descriptor) as u64;
-        // A link always leads to the next place of the table, so that the list ends.
-        let next = if place + 1 < parts.len() { end } else { 0 };
-        let [address, above, size, control] = simple(*part, coherent);
-        let [link, link_above] = halves(next);
-        *descriptor = [address, above, size, control | LINKED, link, link_above, 0, 0];
-    }
-}
-
-/// Returns the words of a descriptor without a link. In simple mode they are in registers.
-pub(crate) fn simple(part: Part, coherent: bool) -> [u32; 4] {
-    let [address, above] = halves(part.address.0);
-    [address, above, part.len, if coherent { COHERENT } else { 0 }]
+/// Returns whether the engine has enough address bits for `len` bytes at `address`.
+const fn is_reachable(address: Pa, len: u64) -> bool {
+    matches!(address.0.checked_add(len), Some(end) if end <= 1 << ADDRESS_BITS)
 }
 
 /// Returns the lower and the upper 32 bits.
-fn halves(value: u64) -> [u32; 2] {
+pub(crate) const fn halves(value: u64) -> [u32; 2] {
     [value as u32, (value >> 32) as u32]
 }

@@ -6,10 +6,11 @@
 //! translated and checked all addresses, maintains the caches, and provides the accesses
 //! ([`Registers`]). Every wait is bounded by a number of reads ([`POLLS`]).
 //!
-//! A transfer with one part on each side is described by registers (UG1085, "Simple DMA Mode").
-//! Any other is described by two lists in memory, one for each side (UG1085, "Scatter Gather DMA
-//! Mode"): [`start`] writes them to [`Descriptors`]. Each list is linked from lower to higher
-//! places of the table only, so that it ends.
+//! A transfer is described in place, where the engine can read it: the caller adds the parts of
+//! each side to [`Descriptors`]. If both sides have one part, [`start`] copies their descriptors to
+//! registers (UG1085, "Simple DMA Mode"). Otherwise the engine reads a list for each side from
+//! memory (UG1085, "Scatter Gather DMA Mode"). Each list is linked from lower to higher places of
+//! the table only, so that it ends.
 //!
 //! # What the caller must do for the caches
 //!
@@ -56,9 +57,9 @@ mod transfer;
 #[cfg(test)]
 mod tests;
 
-pub use descriptors::Descriptors;
+pub use descriptors::{Descriptors, Side};
 pub use firmware::{Answer, FUNCTION, regulate};
-pub use parts::{PARTS, Part, Parts, TooMany};
+pub use parts::{PARTS, Part, TooMany};
 pub use progress::{ChannelProgress, TransferFailure, finish};
 pub use transfer::{Outcome, Transfer};
 
@@ -337,27 +338,24 @@ pub fn init(registers: &mut impl Registers, settings: ChannelSettings) -> Result
     Ok(())
 }
 
-/// Starts a transfer of all bytes of `from` to those of `to`. Both sides have the same length, at
-/// most [`LONGEST`].
+/// Starts the transfer that `descriptors` describes. Both sides have the same length, at most
+/// [`LONGEST`].
 ///
-/// If both sides have one part, the registers describe the transfer, and `descriptors`, `at` and
-/// `publish` are not used. Otherwise `descriptors` is written, and `publish` is called before the
-/// channel is enabled: it makes them visible to the engine, which reads them at `at`, a multiple of
-/// 64. They and the parts must stay as they are until [`finish`] returns other than
+/// If both sides have one part, registers have the transfer, and `publish` is not called. Otherwise
+/// `publish` is called before the channel is enabled: it makes the descriptors visible to the
+/// engine. They and the parts must stay as they are until [`finish`] returns other than
 /// [`ChannelProgress::Busy`], or [`stop`] returns `Ok`.
 ///
 /// # Errors
 ///
 /// See [`RefusedTransfer`]: then the only access to the channel was a read of its state, or none.
+#[inline]
 pub fn start(
     registers: &mut impl Registers,
-    from: &Parts,
-    to: &Parts,
     descriptors: &mut Descriptors,
-    at: Pa,
     publish: impl FnOnce(&Descriptors),
 ) -> Result<(), RefusedTransfer> {
-    check(from, to, at)?;
+    descriptors.check()?;
     if is_busy(registers.read(STATUS)) {
         return Err(RefusedTransfer::Busy);
     }
@@ -365,55 +363,26 @@ pub fn start(
     registers.write(ISR, ALL);
     // The count of bytes would overflow after 4 GiB, which is an error.
     registers.write(TOTAL_BYTE, u32::MAX);
-    // The attributes that `init` has set decide here too.
-    let is_coherent = registers.read(DSCR_ATTR) & DSCR_COHERENT != 0;
-    if let ([from], [to]) = (from.as_slice(), to.as_slice()) {
+    if let Some([from, to]) = descriptors.single() {
         registers.write(CTRL0, CTRL0_OVER_FETCH);
-        for (base, part) in [(SRC_DSCR_WORD0, from), (DST_DSCR_WORD0, to)] {
-            let words = descriptors::simple(*part, is_coherent);
-            for (offset, word) in (base..).step_by(4).zip(words) {
-                registers.write(offset, word);
-            }
+        for (base, [low, high, len, ..]) in [(SRC_DSCR_WORD0, from), (DST_DSCR_WORD0, to)] {
+            registers.write(base, *low);
+            registers.write(base + 4, *high);
+            registers.write(base + 8, *len);
+            registers.write(base + 12, descriptors.control());
         }
     } else {
-        let lists = descriptors.describe(from, to, at, is_coherent);
+        let [from, to] = descriptors.end();
         publish(descriptors);
         registers.write(CTRL0, CTRL0_OVER_FETCH | CTRL0_SCATTER_GATHER);
-        for (base, first) in [(SRC_START_LSB, lists.from), (DST_START_LSB, lists.to)] {
-            registers.write(base, first.0 as u32);
-            registers.write(base + 4, (first.0 >> 32) as u32);
+        for (base, first) in [(SRC_START_LSB, from), (DST_START_LSB, to)] {
+            let [low, high] = descriptors::halves(first.0);
+            registers.write(base, low);
+            registers.write(base + 4, high);
         }
     }
     registers.write(CTRL2, 1);
     Ok(())
-}
-
-/// Decides whether `from` can be transferred to `to` with descriptors at `at`.
-fn check(from: &Parts, to: &Parts, at: Pa) -> Result<(), RefusedTransfer> {
-    if from.is_empty() || to.is_empty() {
-        return Err(RefusedTransfer::Empty);
-    }
-    if from.len() != to.len() {
-        return Err(RefusedTransfer::Lengths { from: from.len(), to: to.len() });
-    }
-    if from.len() > LONGEST {
-        return Err(RefusedTransfer::TooLong(from.len()));
-    }
-    for part in from.as_slice().iter().chain(to.as_slice()) {
-        if !is_reachable(part.address, part.len.into()) {
-            return Err(RefusedTransfer::Beyond(*part));
-        }
-    }
-    let is_aligned = at.0.is_multiple_of(align_of::<Descriptors>() as u64);
-    if !is_aligned || !is_reachable(at, size_of::<Descriptors>() as u64) {
-        return Err(RefusedTransfer::Descriptors(at));
-    }
-    Ok(())
-}
-
-/// Returns whether the engine has enough address bits for `len` bytes at `address`.
-fn is_reachable(address: Pa, len: u64) -> bool {
-    address.0.checked_add(len).is_some_and(|end| end <= 1 << ADDRESS_BITS)
 }
 
 /// Returns whether the channel with this STATUS is at work or paused.

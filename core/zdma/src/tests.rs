@@ -50,23 +50,38 @@ impl Registers for Recording {
 /// Where the engine sees the descriptors.
 const AT: Pa = Pa(0x8_7000_1040);
 
+/// The parts of a side.
+type Parts = Vec<Part>;
+
 fn side(parts: &[(u64, u32)]) -> Parts {
-    let mut side = Parts::new();
-    for (address, len) in parts {
-        side.push(Part { address: Pa(*address), len: *len }).expect("few parts");
+    parts.iter().map(|(address, len)| Part { address: Pa(*address), len: *len }).collect()
+}
+
+/// Adds the parts of both sides to `table`.
+fn describe(table: &mut Descriptors, from: &Parts, to: &Parts) {
+    table.clear();
+    for (side, parts) in [(Side::Source, from), (Side::Destination, to)] {
+        for part in parts {
+            table.push(side, *part).expect("few parts");
+        }
     }
-    side
+}
+
+/// A transfer on a channel that is not coherent, with its descriptors at `at`.
+fn described(from: &Parts, to: &Parts, at: Pa) -> Descriptors {
+    let mut table = Descriptors::new(at, false);
+    describe(&mut table, from, to);
+    table
 }
 
 /// A start, and the descriptors that it published.
 fn started(
     channel: &mut Recording,
-    from: &Parts,
-    to: &Parts,
+    table: &mut Descriptors,
 ) -> (Result<(), RefusedTransfer>, Option<Vec<u32>>) {
     let mut published = None;
     let publish = |table: &Descriptors| published = Some(table.words().to_vec());
-    let result = start(channel, from, to, &mut Descriptors::new(), AT, publish);
+    let result = start(channel, table, publish);
     (result, published)
 }
 
@@ -140,27 +155,36 @@ fn init_of_a_silent_channel_fails() {
 /// reached refuses all.
 #[test]
 fn translation_goes_page_by_page() {
+    let translated = |address, len, translate: &mut dyn FnMut(u64) -> Option<Pa>| {
+        let mut table = Descriptors::new(AT, false);
+        table.push_translated(Side::Destination, address, len, translate)?;
+        Some(parts(&table, Side::Destination))
+    };
     let mut asked = Vec::new();
-    let side = Parts::translated(0x7_1ff0, 0x2020, |address| {
+    let side = translated(0x7_1ff0, 0x2020, &mut |address| {
         asked.push(address);
         // The second page lies behind the first one, the third one elsewhere.
         let page = if address < 0x7_3000 { 0x8000_0000 } else { 0x9000_0000 };
         Some(Pa(page + (address & 0xf_ffff)))
     });
     assert_eq!(asked, [0x7_1ff0, 0x7_2000, 0x7_3000, 0x7_4000]);
-    let part = |address, len| Part { address: Pa(address), len };
-    let parts = [part(0x8007_1ff0, 0x1010), part(0x9007_3000, 0x1010)];
-    assert_eq!(side.expect("a side").as_slice(), parts);
-    assert!(Parts::translated(0, 0, |_| panic!("no byte is asked for")).unwrap().is_empty());
-    let unreachable = |address| (address < 0x2000).then_some(Pa(address));
-    assert!(Parts::translated(0x1800, 0x800, unreachable).is_some());
-    assert!(Parts::translated(0x1800, 0x801, unreachable).is_none());
+    assert_eq!(side.expect("a side"), [(0x8007_1ff0, 0x1010), (0x9007_3000, 0x1010)]);
+    assert_eq!(translated(0, 0, &mut |_| panic!("no byte is asked for")), Some(Vec::new()));
+    let unreachable = &mut |address| (address < 0x2000).then_some(Pa(address));
+    assert!(translated(0x1800, 0x800, unreachable).is_some());
+    assert!(translated(0x1800, 0x801, unreachable).is_none());
     // Beyond the last address.
-    assert!(Parts::translated(u64::MAX - 8, 64, |address| Some(Pa(address & 0xfff))).is_none());
+    assert!(translated(u64::MAX - 8, 64, &mut |address| Some(Pa(address & 0xfff))).is_none());
     // A side has 17 pages at most where none lies behind the other.
-    let scattered = |address: u64| Some(Pa(address * 2));
-    assert!(Parts::translated(0x800, LONGEST, scattered).is_some());
-    assert!(Parts::translated(0x800, LONGEST + 0x1000, scattered).is_none());
+    let scattered = &mut |address: u64| Some(Pa(address * 2));
+    assert!(translated(0x800, LONGEST, scattered).is_some());
+    assert!(translated(0x800, LONGEST + 0x1000, scattered).is_none());
+}
+
+/// Address and length of each part of a side.
+fn parts(table: &Descriptors, side: Side) -> Vec<(u64, u32)> {
+    let part = |words: &[u32; 8]| (u64::from(words[0]) | u64::from(words[1]) << 32, words[2]);
+    table.used()[side as usize].iter().map(part).collect()
 }
 
 #[test]
@@ -178,12 +202,11 @@ fn one_part_on_each_side_is_simple() {
     // Both sides have two adjacent parts.
     let from = side(&[(0x8_1234_5670, 0x100), (0x8_1234_5770, 0x23)]);
     let to = side(&[(0x7fff_0001, 0x120), (0x7fff_0121, 3)]);
-    assert_eq!(started(&mut channel, &from, &to), (Ok(()), None));
+    assert_eq!(started(&mut channel, &mut described(&from, &to, AT)), (Ok(()), None));
     let expected = [
         Read(0x11c),
         Write(0x100, 0xfff),
         Write(0x188, 0xffff_ffff),
-        Read(0x124),
         Write(0x110, 0x80),
         Write(0x128, 0x1234_5670),
         Write(0x12c, 8),
@@ -201,24 +224,24 @@ fn one_part_on_each_side_is_simple() {
 #[test]
 fn a_coherent_channel_moves_coherently() {
     let one = side(&[(0x1000, 64)]);
-    let mut channel = Recording::with(&[(0x124, &[0x1f0])]);
-    assert_eq!(started(&mut channel, &one, &one).0, Ok(()));
+    let mut channel = Recording::default();
+    let mut table = Descriptors::new(AT, true);
+    describe(&mut table, &one, &one);
+    assert_eq!(started(&mut channel, &mut table).0, Ok(()));
     assert!(channel.accesses.contains(&Write(0x134, 1)));
     assert!(channel.accesses.contains(&Write(0x144, 1)));
-    let two = side(&[(0x1000, 32), (0x2000, 32)]);
-    let mut channel = Recording::with(&[(0x124, &[0x1f0])]);
-    let words = started(&mut channel, &one, &two).1.expect("descriptors");
+    describe(&mut table, &one, &side(&[(0x1000, 32), (0x2000, 32)]));
+    let words = started(&mut channel, &mut table).1.expect("descriptors");
     // Control of the source's descriptor, and of the destination's two.
     let controls = [3, 17 * 8 + 3, 18 * 8 + 3].map(|word: usize| words[word]);
     assert_eq!(controls, [0x13, 3, 3]);
 }
 
 /// What a start with descriptors does to the registers.
-const SCATTER_GATHER: [Access; 10] = [
+const SCATTER_GATHER: [Access; 9] = [
     Read(0x11c),
     Write(0x100, 0xfff),
     Write(0x188, 0xffff_ffff),
-    Read(0x124),
     Write(0x110, 0xc0),
     Write(0x158, 0x7000_1040),
     Write(0x15c, 8),
@@ -232,7 +255,7 @@ fn several_parts_on_one_side_are_a_list() {
     let one = side(&[(0x9_0000_1000, 0x30)]);
     let three = side(&[(0x4000, 0x10), (0x2_0000_6000, 0x18), (0x5000, 8)]);
     let mut channel = Recording::default();
-    let (result, words) = started(&mut channel, &one, &three);
+    let (result, words) = started(&mut channel, &mut described(&one, &three, AT));
     assert_eq!((result, &channel.accesses[..]), (Ok(()), &SCATTER_GATHER[..]));
     let words = words.expect("descriptors");
     let (source, destination) = words.split_at(17 * 8);
@@ -253,7 +276,7 @@ fn several_parts_on_both_sides_are_two_lists() {
     let from = side(&[(0x4000, 0x10), (0x6000, 0x20)]);
     let to = side(&[(0xa000, 0x28), (0x8000, 8)]);
     let mut channel = Recording::default();
-    let (result, words) = started(&mut channel, &from, &to);
+    let (result, words) = started(&mut channel, &mut described(&from, &to, AT));
     assert_eq!((result, &channel.accesses[..]), (Ok(()), &SCATTER_GATHER[..]));
     let words = words.expect("descriptors");
     let expected =
@@ -266,10 +289,10 @@ fn several_parts_on_both_sides_are_two_lists() {
 /// The list of a longer transfer before it must not continue this one.
 #[test]
 fn descriptors_of_an_earlier_transfer_are_cut_off() {
-    let mut table = Descriptors::new();
+    let mut table = Descriptors::new(AT, false);
     let mut moved = |from: &Parts, to: &Parts| {
-        let result = start(&mut Recording::default(), from, to, &mut table, AT, |_| {});
-        assert_eq!(result, Ok(()));
+        describe(&mut table, from, to);
+        assert_eq!(start(&mut Recording::default(), &mut table, |_| {}), Ok(()));
         table.words().to_vec()
     };
     let long: Vec<_> = (0..17).map(|page| (page * 0x2000, 0x1000)).collect();
@@ -287,12 +310,12 @@ fn impossible_transfers_touch_nothing() {
     let refused = |from: &Parts, to: &Parts, at: Pa| {
         let mut channel = Recording::default();
         let publish = |_: &Descriptors| panic!("published");
-        let result = start(&mut channel, from, to, &mut Descriptors::new(), at, publish);
+        let result = start(&mut channel, &mut described(from, to, at), publish);
         assert!(channel.accesses.is_empty(), "{:?}", channel.accesses);
         result.expect_err("refused")
     };
     let one = side(&[(0x1000, 0x10)]);
-    assert_eq!(refused(&Parts::new(), &one, AT), RefusedTransfer::Empty);
+    assert_eq!(refused(&side(&[]), &one, AT), RefusedTransfer::Empty);
     assert_eq!(refused(&one, &side(&[(0x1000, 0)]), AT), RefusedTransfer::Empty);
     let other = side(&[(0x1000, 8), (0x4000, 7)]);
     assert_eq!(refused(&one, &other, AT), RefusedTransfer::Lengths { from: 16, to: 15 });
@@ -316,10 +339,11 @@ fn impossible_transfers_touch_nothing() {
 fn the_longest_and_highest_transfers_are_possible() {
     let long = side(&[((1 << 44) - u64::from(LONGEST), LONGEST)]);
     let mut channel = Recording::default();
-    let at = Pa((1 << 44) - size_of::<Descriptors>().next_multiple_of(64) as u64);
-    let result = start(&mut channel, &long, &long, &mut Descriptors::new(), at, |_| {});
-    assert_eq!(result, Ok(()));
-    assert_eq!((size_of::<Descriptors>(), align_of::<Descriptors>()), (1088, 64));
+    let mut table = described(&long, &long, AT);
+    let bytes = size_of_val(table.words());
+    assert_eq!((bytes, align_of::<Descriptors>()), (1088, 64));
+    table.set_address(Pa((1 << 44) - bytes as u64));
+    assert_eq!(start(&mut channel, &mut table, |_| {}), Ok(()));
 }
 
 #[test]
@@ -327,12 +351,15 @@ fn a_busy_channel_is_not_started() {
     let one = side(&[(0x1000, 0x10)]);
     for state in [1, 2, 0xffff_fffe] {
         let mut channel = Recording::with(&[(0x11c, &[state])]);
-        assert_eq!(started(&mut channel, &one, &one), (Err(RefusedTransfer::Busy), None));
+        assert_eq!(
+            started(&mut channel, &mut described(&one, &one, AT)),
+            (Err(RefusedTransfer::Busy), None)
+        );
         assert_eq!(channel.accesses, [Read(0x11c)]);
     }
     // After an error the channel is free.
     let mut channel = Recording::with(&[(0x11c, &[3])]);
-    assert_eq!(started(&mut channel, &one, &one).0, Ok(()));
+    assert_eq!(started(&mut channel, &mut described(&one, &one, AT)).0, Ok(()));
 }
 
 #[test]
@@ -419,27 +446,28 @@ fn a_channel_that_never_stops_is_given_up() {
 
 #[test]
 fn parts_merge_where_they_meet() {
-    let merged = side(&[(0x1000, 0x800), (0x1800, 0x800), (0x3000, 8), (0x2000, 8), (0x9000, 0)]);
-    let part = |address, len| Part { address: Pa(address), len };
-    assert_eq!(merged.as_slice(), [part(0x1000, 0x1000), part(0x3000, 8), part(0x2000, 8)]);
-    assert_eq!((merged.len(), merged.is_empty()), (0x1010, false));
-    // A sum that the type can't hold stays two parts.
-    let large = side(&[(0, u32::MAX), (u64::from(u32::MAX), 1)]);
-    assert_eq!((large.as_slice().len(), large.len()), (2, u32::MAX));
-    // The end of the address space.
-    let end = side(&[(u64::MAX - 7, 8), (0, 8)]);
-    assert_eq!(end.as_slice().len(), 2);
+    let all = [(0x1000, 0x800), (0x1800, 0x800), (0x3000, 8), (0x2000, 8), (0x9000, 0)];
+    let table = described(&side(&all), &side(&[]), AT);
+    let merged = [(0x1000, 0x1000), (0x3000, 8), (0x2000, 8)];
+    assert_eq!(parts(&table, Side::Source), merged);
+    assert_eq!([Side::Source, Side::Destination].map(|side| table.len(side)), [0x1010, 0]);
+    // A sum that the type can't hold stays two parts; so does the end of the address space.
+    for all in [[(0, u32::MAX), (u64::from(u32::MAX), 1)], [(u64::MAX - 7, 8), (0, 8)]] {
+        let table = described(&side(&[]), &side(&all), AT);
+        assert_eq!(parts(&table, Side::Destination), all);
+    }
 }
 
 #[test]
 fn the_eighteenth_part_is_refused() {
     let pages: Vec<_> = (0..17).map(|page| (page * 0x2000, 0x1000)).collect();
-    let mut full = side(&pages);
-    assert_eq!(full.push(Part { address: Pa(0x8_0000), len: 1 }), Err(TooMany));
-    assert_eq!((full.as_slice().len(), full.len()), (17, 17 * 0x1000));
+    let mut full = described(&side(&pages), &side(&[]), AT);
+    let mut push = |address, len| full.push(Side::Source, Part { address: Pa(address), len });
+    assert_eq!(push(0x8_0000, 1), Err(TooMany));
     // It can still grow at its end.
-    assert_eq!(full.push(Part { address: Pa(16 * 0x2000 + 0x1000), len: 1 }), Ok(()));
-    assert_eq!((full.as_slice().len(), full.len()), (17, 17 * 0x1000 + 1));
+    assert_eq!(push(16 * 0x2000 + 0x1000, 1), Ok(()));
+    assert_eq!(full.used()[0].len(), 17);
+    assert_eq!(full.len(Side::Source), 17 * 0x1000 + 1);
 }
 
 #[test]
@@ -543,7 +571,7 @@ proptest! {
         (from, to) in (1..=LONGEST).prop_flat_map(|total| (anywhere(total), anywhere(total))),
     ) {
         let mut channel = Recording::default();
-        let (result, words) = started(&mut channel, &side(&from), &side(&to));
+        let (result, words) = started(&mut channel, &mut described(&side(&from), &side(&to), AT));
         prop_assert_eq!(result, Ok(()));
         let value = |offset| {
             let written = channel.accesses.iter().rev().find_map(|access| match access {
@@ -601,7 +629,7 @@ fn descriptors_are_visible_before_the_enable() {
     };
     let (one, two) = (side(&[(0x1000, 16)]), side(&[(0x1000, 8), (0x2000, 8)]));
     let mut channel = Shared(Rc::clone(&events));
-    assert_eq!(start(&mut channel, &one, &two, &mut Descriptors::new(), AT, publish), Ok(()));
+    assert_eq!(start(&mut channel, &mut described(&one, &two, AT), publish), Ok(()));
     assert_eq!(*events.borrow(), ["publish", "enable"]);
 }
 

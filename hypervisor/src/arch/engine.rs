@@ -34,8 +34,9 @@ impl Registers for Channel {
 
 /// Lets the engine see what was written to its descriptors before its next register is written.
 pub fn publish(descriptors: &Descriptors) {
-    let address = core::ptr::from_ref(descriptors) as u64;
-    clean(address, size_of::<Descriptors>() as u64, memory::cache_line());
+    for list in descriptors.used() {
+        clean(list.as_ptr() as u64, size_of_val(list) as u64, memory::cache_line());
+    }
     // Orders the descriptors' stores and the maintenance before the store that starts the channel.
     dsb_sy();
 }
@@ -45,16 +46,27 @@ pub fn regulate(level: u64) -> Answer {
     weir_zdma::regulate(board::ENGINE_PORT, level, |arguments| start::sip(FUNCTION, arguments))
 }
 
-/// Calls `body` with what translates an address of the guest that is on this core, for a write if
-/// asked so: the physical address, if EL1 can access it and it is RAM of the board, as Normal
-/// memory (the GIC's registers, which a VM has on a GICv2, are not the engine's to write).
-pub fn guest_ram<T>(body: impl FnOnce(&dyn Fn(u64, bool) -> Option<Pa>) -> T) -> T {
-    // The translation leaves its result in a register of the guest's.
-    let par = par_el1::read();
-    let done = body(&|address, is_write| {
+/// The RAM of the guest that is on this core.
+pub struct GuestRam(());
+
+impl GuestRam {
+    /// Returns the physical address of one of the guest's, for a write if asked so, if EL1 can
+    /// access it and it is RAM of the board, as Normal memory (the GIC's registers, which a VM has
+    /// on a GICv2, are not the engine's to write).
+    #[inline(always)]
+    pub fn translate(&self, address: u64, is_write: bool) -> Option<Pa> {
+        let Self(()) = self;
         let place = normal_memory(translate_guest(address, is_write), address)?;
         board::RAM.iter().any(|(start, end)| (*start..*end).contains(&place)).then_some(Pa(place))
-    });
+    }
+}
+
+/// Calls `body` with the RAM of the guest that is on this core. The translation leaves its result
+/// in a register of the guest's, which keeps its value.
+#[inline(always)]
+pub fn guest_ram<T>(body: impl FnOnce(&GuestRam) -> T) -> T {
+    let par = par_el1::read();
+    let done = body(&GuestRam(()));
     par_el1::write(par);
     done
 }
@@ -63,7 +75,7 @@ pub fn guest_ram<T>(body: impl FnOnce(&dyn Fn(u64, bool) -> Option<Pa>) -> T) ->
 mod tests {
     use super::*;
     use crate::arch::machine::{recorded, set, set_next};
-    use weir_zdma::{ChannelSettings, Part, Parts, init, start};
+    use weir_zdma::{ChannelSettings, Part, Side, init, start};
 
     #[test]
     fn the_firmware_is_asked_once_it_said_its_version() {
@@ -82,10 +94,10 @@ mod tests {
     fn a_guest_keeps_its_result_of_translations() {
         set("par_el1", 0x1234);
         let found =
-            guest_ram(|translate| [translate(0x4008_1010, false), translate(0x4009_2020, true)]);
+            guest_ram(|ram| [ram.translate(0x4008_1010, false), ram.translate(0x4009_2020, true)]);
         assert_eq!(found, [Some(Pa(0x4008_1010)), Some(Pa(0x4009_2020))]);
         let lines = recorded();
-        assert_eq!(guest_ram(|translate| translate(0x1000, true)), None, "no RAM of the board");
+        assert_eq!(guest_ram(|ram| ram.translate(0x1000, true)), None, "no RAM of the board");
         assert_eq!(lines, ["at s12e1r 0x40081010", "at s12e1w 0x40092020", "par_el1 = 0x1234"]);
     }
 
@@ -95,17 +107,16 @@ mod tests {
         set("ctr_el0", 4 << 16);
         set("engine+0x114", 0x3ff);
         assert_eq!(init(&mut Channel, ChannelSettings::DEFAULT), Ok(()));
-        let side = |addresses: [u64; 2]| {
-            let mut side = Parts::new();
-            for address in addresses {
-                side.push(Part { address: Pa(address), len: 64 }).expect("few parts");
+        let mut table = Descriptors::new(Pa(0x8000), false);
+        for (side, addresses) in
+            [(Side::Source, [0x1000, 0x3000]), (Side::Destination, [0x5000, 0x6000])]
+        {
+            for address in addresses.map(Pa) {
+                table.push(side, Part { address, len: 64 }).expect("few parts");
             }
-            side
-        };
+        }
         recorded();
-        let mut table = Descriptors::new();
-        let (from, to) = (side([0x1000, 0x3000]), side([0x5000, 0x5040]));
-        let started = start(&mut Channel, &from, &to, &mut table, Pa(0x8000), publish);
+        let started = start(&mut Channel, &mut table, publish);
         assert_eq!(started, Ok(()));
         let lines = recorded();
         let place = |text: &str| lines.iter().position(|line| line.starts_with(text));

@@ -24,17 +24,15 @@ use weir_partition::flows::ENGINE_LIMIT;
 use weir_trace::wire::{Denial, Regulator};
 use weir_units::{Nanos, Pa};
 use weir_vdev::smccc::{ENGINE_HAS_FAILED, ENGINE_IS_BUSY};
-use weir_zdma::{Answer, Burst, ChannelSettings, Descriptors, LONGEST, Outcome, Parts, Transfer};
+use weir_zdma::{Answer, Burst, ChannelSettings, Descriptors, LONGEST, Outcome, Side, Transfer};
 
 const _: () = assert!(LONGEST as u64 == ENGINE_CHUNK);
 
 /// The engine, as EL2 keeps it.
 struct Engine {
     channel: Channel,
-    /// What the channel reads if a side of the transfer is in several places.
+    /// The transfer, where the channel reads it if a side is in several places.
     descriptors: Descriptors,
-    /// Where it reads them.
-    at: Pa,
     transfer: Transfer,
     /// Since when it is to stop for good, if it is.
     closing: Option<Nanos>,
@@ -48,8 +46,7 @@ fn stuck() -> ! {
 
 static ENGINE: Lock<Engine> = Lock::new(Engine {
     channel: Channel,
-    descriptors: Descriptors::new(),
-    at: Pa(0),
+    descriptors: Descriptors::new(Pa(0), ENGINE_IS_COHERENT),
     transfer: Transfer::none(ENGINE_LIMIT),
     closing: None,
 });
@@ -71,7 +68,8 @@ pub fn init() {
         return;
     }
     let mut engine = ENGINE.lock();
-    engine.at = memory::physical(core::ptr::from_ref(&engine.descriptors) as u64);
+    let at = memory::physical(core::ptr::from_ref(&engine.descriptors) as u64);
+    engine.descriptors.set_address(at);
     if let Err(error) = weir_zdma::init(&mut engine.channel, SETTINGS) {
         notice::refuse(&[b"the DMA engine of this board can't be used: ", error.text().as_bytes()]);
     }
@@ -96,6 +94,7 @@ pub fn regulate() -> Option<(Regulator, u64)> {
 /// Has the engine move `len` bytes from address `from` of the broker's to `to`, on the broker's
 /// core. Returns false if the caller is not the broker, if the engine is at work, or if it must not
 /// move these bytes.
+#[inline(never)]
 pub fn start(vcpu_ref: &VcpuRef, from: u64, to: u64, len: u64) -> bool {
     if !is_used() || !vcpu_ref.vm.is_broker() {
         return false;
@@ -105,15 +104,20 @@ pub fn start(vcpu_ref: &VcpuRef, from: u64, to: u64, len: u64) -> bool {
         return false;
     }
     let Some(len) = u32::try_from(len).ok().filter(|len| *len <= LONGEST) else { return false };
-    let sides = guest_ram(|translate| {
-        let from = Parts::translated(from, len, |address| translate(address, false));
-        Some((from?, Parts::translated(to, len, |address| translate(address, true))?))
+    let Engine { channel, descriptors, transfer, .. } = &mut *engine;
+    descriptors.clear();
+    let described = guest_ram(|ram| {
+        let read = |address| ram.translate(address, false);
+        descriptors.push_translated(Side::Source, from, len, read)?;
+        descriptors
+            .push_translated(Side::Destination, to, len, |address| ram.translate(address, true))
     });
-    let Some((from, to)) = sides else { return false };
-    let Engine { channel, descriptors, at, transfer, .. } = &mut *engine;
+    if described.is_none() {
+        return false;
+    }
     // What VMs and broker have stored, before the store that starts the channel.
     dsb_sy();
-    let started = weir_zdma::start(channel, &from, &to, descriptors, *at, publish);
+    let started = weir_zdma::start(channel, descriptors, publish);
     if started.is_ok() {
         transfer.begin(Nanos(timer::now_ns()));
     }
@@ -122,6 +126,7 @@ pub fn start(vcpu_ref: &VcpuRef, from: u64, to: u64, len: u64) -> bool {
 
 /// Returns in x0 of the hypercall whether the engine has moved what it was to move; see
 /// [`Transfer::finish`]. Returns none if the caller is not the broker or has started nothing.
+#[inline(never)]
 pub fn finish(vcpu_ref: &VcpuRef, gives_up: bool) -> Option<u64> {
     if !vcpu_ref.vm.is_broker() {
         return None;
