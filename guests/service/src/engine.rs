@@ -79,9 +79,11 @@ pub fn transfer(
     FOUND.store(Progress::Busy as u8, Relaxed);
     let due = time::now() + LIMIT.load(Relaxed);
     let found = loop {
-        // No sleep: a core that VMs share would be given away, for a round with each chunk.
-        cpu::unmask_interrupts();
-        cpu::mask_interrupts();
+        // No sleep: a core that VMs share would be given away, for a round with each chunk. And no
+        // exception, which would save and restore all registers.
+        if cpu::has_interrupt() {
+            gic::dispatch();
+        }
         let found = FOUND.load(Relaxed);
         if found != Progress::Busy as u8 {
             break found;
