@@ -26,6 +26,7 @@ use crate::{
 use core::iter::zip;
 use weir_partition::{
     device::SharedDevice,
+    devices::{DeviceKind, DeviceSet},
     flows::{BrokerFlow, FLOWS, PORTS, PacketEvent, PacketRecord, Partition, TAKEN},
 };
 use weir_trace::{
@@ -70,8 +71,9 @@ pub trait Mover {
 pub enum Step {
     /// Call [`Broker::step`] again.
     Again,
-    /// Report to EL2 that buffers were returned, then call [`Broker::reported`], then this again.
-    Report,
+    /// Report to EL2 that buffers of these devices were returned, then call [`Broker::reported`],
+    /// then [`Broker::step`] again.
+    Report(DeviceSet),
     /// Nothing until an interrupt, or until this time in ns.
     Wait(Option<u64>),
 }
@@ -194,6 +196,10 @@ pub struct Broker<'a> {
     pub(crate) again: u32,
     active: u32,
     returned: u32,
+    /// Ports to which a chunk came since the last report.
+    receivers: u32,
+    /// Devices for the next report.
+    named: DeviceSet,
     /// Ports that have taken time that is in no flow's; a step in which no packet with a deadline
     /// is ready forgets it.
     pub(crate) spenders: u32,
@@ -262,6 +268,8 @@ impl<'a> Broker<'a> {
             again: 0,
             active: 0,
             returned: 0,
+            receivers: 0,
+            named: DeviceSet::EMPTY,
             spenders: 0,
             chunk: settings.chunk,
             engine_from: settings.engine_from,
@@ -383,9 +391,9 @@ impl<'a> Broker<'a> {
             None => mark.wrapping_sub(polling),
         };
         self.phases.mark = mark;
-        let step = self.choose(now, picking, mover, access);
-        if step == Step::Report {
-            self.settle_returns(access);
+        let mut step = self.choose(now, picking, mover, access);
+        if let Step::Report(devices) = &mut step {
+            *devices = self.settle_returns(access);
         }
         // Buffers may have come that no notification tells of.
         settled &= self.active | self.again == 0;
@@ -411,8 +419,10 @@ impl<'a> Broker<'a> {
         step
     }
 
-    /// Asks the drivers that got something back whether they want an interrupt for it.
-    fn settle_returns(&mut self, access: &mut impl Access) {
+    /// Asks the drivers that got something back whether they want an interrupt for it. Returns the
+    /// devices of those that do, and of those with a broken ring.
+    fn settle_returns(&mut self, access: &mut impl Access) -> DeviceSet {
+        let receivers = core::mem::take(&mut self.receivers);
         for port in bits(self.returned.into()) {
             let (device, window) = (self.device(port), self.window(port));
             let socket = &mut self.store.sockets[port];
@@ -424,12 +434,16 @@ impl<'a> Broker<'a> {
             device.end();
             if wanted {
                 device.signal(socket.epoch);
+                let is_receiver = receivers >> port & 1 != 0;
+                let kind = if is_receiver { DeviceKind::Receiver } else { DeviceKind::Sender };
+                self.named.insert(kind, port);
             }
             self.returned &= !(1 << port);
         }
         let waiting = self.recorded.wrapping_sub(self.reported);
         self.reported = self.reported.wrapping_add(waiting.min(TAKEN));
         self.unreported = false;
+        core::mem::take(&mut self.named)
     }
 
     /// The hypercall of [`Step::Report`] was made: when it was called and when it came back, and
@@ -494,15 +508,17 @@ impl<'a> Broker<'a> {
     /// Takes in what has become of the socket at `port`, after each use of it that may change that.
     #[inline]
     pub(crate) fn mark(&mut self, port: usize) {
-        let socket = &self.store.sockets[port % PORTS];
-        let bit = 1 << (port % PORTS);
-        for (bits, is_set) in [
-            (&mut self.active, socket.more || socket.holds || socket.supplied),
-            (&mut self.returned, socket.has_returned()),
-        ] {
-            *bits = *bits & !bit | if is_set { bit } else { 0 };
+        let port = port % PORTS;
+        let (socket, bit) = (&self.store.sockets[port], 1 << port);
+        // Without branches: this comes with each packet.
+        let is_active = socket.more | socket.holds | socket.supplied;
+        self.active = self.active & !bit | u32::from(is_active) << port;
+        self.returned = self.returned & !bit | u32::from(socket.has_returned()) << port;
+        if socket.ends {
+            self.again |= bit;
+            // EL2 learns of a broken ring with the next report.
+            self.named.insert(DeviceKind::Sender, port);
         }
-        self.again |= if socket.ends { bit } else { 0 };
     }
 
     /// Where the RAM of the VM at `port` is.
@@ -617,7 +633,7 @@ impl<'a> Broker<'a> {
             self.record_chunk(receiver, detail, pack(phases), bytes);
             self.phases.mark = removed;
             let many = self.recorded.wrapping_sub(self.reported) >= TAKEN;
-            return if more && !many { Step::Again } else { Step::Report };
+            return if more && !many { Step::Again } else { Step::Report(DeviceSet::EMPTY) };
         }
         self.begin_anew();
         self.rest(u64::MAX, now)
@@ -643,6 +659,7 @@ impl<'a> Broker<'a> {
             self.mark(receiver);
         }
         self.returned |= 1 << receiver;
+        self.receivers |= 1 << receiver;
         self.unreported = true;
     }
 
@@ -650,7 +667,7 @@ impl<'a> Broker<'a> {
     /// ends the access to the memory of both.
     #[inline]
     fn complete(&mut self, index: usize, now: u64, access: &mut impl Access) {
-        let (sender, head) = self.leave(index, true);
+        let (sender, head, waited) = self.leave(index, true);
         let window = self.window(sender);
         let socket = &mut self.store.sockets[sender];
         socket.packets[usize::from(head) % RING].members = 0;
@@ -663,7 +680,7 @@ impl<'a> Broker<'a> {
         self.end(sender, self.lines[index].flow.to.into());
         let line = &mut self.lines[index];
         line.queued = line.queued.saturating_sub(1);
-        self.arrive(index, sender, head);
+        self.arrive(index, sender, (head, waited));
         self.enqueue(index, now);
     }
 
@@ -736,7 +753,7 @@ impl<'a> Broker<'a> {
     /// Nothing can be moved before `until`.
     fn rest(&mut self, until: u64, now: u64) -> Step {
         if self.unreported || self.recorded.wrapping_sub(self.reported) >= TAKEN {
-            return Step::Report;
+            return Step::Report(DeviceSet::EMPTY);
         }
         let delayed = self.delayed.peek().map_or(u64::MAX, |(time, _)| time);
         let wake = until.min(self.due).min(delayed);
@@ -751,18 +768,18 @@ impl<'a> Broker<'a> {
         now: u64,
         access: &mut impl Access,
     ) {
-        let (sender, head) = self.leave(index, is_sent);
+        let (sender, head, waited) = self.leave(index, is_sent);
         if is_sent {
-            self.arrive(index, sender, head);
+            self.arrive(index, sender, (head, waited));
         }
         self.answer(sender, head, (index, is_sent), now, access);
         self.enqueue(index, now);
     }
 
     /// The first packet of flow `index`, which is the first in the queue, leaves both. Returns its
-    /// port and head.
+    /// port and head, and whether it has waited for buffers of its receiver.
     #[inline]
-    fn leave(&mut self, index: usize, is_sent: bool) -> (usize, u8) {
+    fn leave(&mut self, index: usize, is_sent: bool) -> (usize, u8, bool) {
         let line = &mut self.lines[index];
         let (sender, head) = (usize::from(line.flow.from), line.first);
         let packet = &self.store.sockets[sender].packets[usize::from(head) % RING];
@@ -773,13 +790,13 @@ impl<'a> Broker<'a> {
         }
         line.moved = 0;
         line.place = Where::Idle;
+        let waited = core::mem::take(&mut line.waited);
         self.ready.pop();
-        (sender, head)
+        (sender, head, waited)
     }
 
     /// A packet of flow `index` arrives with the next hypercall.
-    fn arrive(&mut self, index: usize, sender: usize, head: u8) {
-        let waited = core::mem::take(&mut self.lines[index].waited);
+    fn arrive(&mut self, index: usize, sender: usize, (head, waited): (u8, bool)) {
         let sent = &self.store.sockets[sender].packets[usize::from(head) % RING];
         if !sent.is_data {
             return;

@@ -15,6 +15,7 @@ use crate::{
 };
 use weir_partition::{
     device::SharedDevice,
+    devices::{DeviceKind, DeviceSet},
     flows::PORTS,
     switch::{PortSettings, Shared, SwitchCounts},
 };
@@ -183,7 +184,7 @@ impl<'a> Switch<'a> {
         if wanted {
             device.signal(port.epoch);
         }
-        Some(if wanted || taken.is_err() { Step::Report } else { Step::Again })
+        Some(if wanted || taken.is_err() { report(index) } else { Step::Again })
     }
 
     /// Finds the ports that the frame is for.
@@ -230,8 +231,15 @@ impl<'a> Switch<'a> {
         if wanted {
             device.signal(port.epoch);
         }
-        if wanted || given.is_err() { Step::Report } else { Step::Again }
+        if wanted || given.is_err() { report(index) } else { Step::Again }
     }
+}
+
+/// The report of what the driver of port `index` got back, or of its broken ring.
+fn report(index: usize) -> Step {
+    let mut devices = DeviceSet::EMPTY;
+    devices.insert(DeviceKind::Network, index);
+    Step::Report(devices)
 }
 
 /// Where the RAM of the VM at port `index` is.

@@ -9,7 +9,10 @@ use weir_broker::{
     broker::{Broker, Mover, Step},
     ram::Access,
 };
-use weir_partition::flows::{BrokerFlow, BrokerSettings, PacketEvent, Partition};
+use weir_partition::{
+    devices::DeviceKind,
+    flows::{BrokerFlow, BrokerSettings, PacketEvent, Partition},
+};
 use weir_trace::phases::unpack;
 use weir_vsock::{
     device::{RX, TX},
@@ -91,6 +94,28 @@ fn moves(step: Step) -> bool {
     !matches!(step, Step::Wait(_))
 }
 
+/// Whether a step asks for a report to EL2.
+fn reports(step: Step) -> bool {
+    matches!(step, Step::Report(_))
+}
+
+/// EL2 interrupts the receiver first, though its place is behind the sender's.
+#[test]
+fn a_report_names_the_receiver_first() {
+    let (mut world, mut broker) = connected(&[flow(0, 2, 900)], 1000, 0);
+    world.send(0, &payload(500, 0), 0);
+    let mut devices = loop {
+        match broker.step(0, &mut world.engine, &mut world.windows) {
+            Step::Report(devices) => break devices,
+            step => assert!(moves(step), "nothing was moved"),
+        }
+    };
+    for named in [Some((DeviceKind::Receiver, 2)), Some((DeviceKind::Sender, 0)), None] {
+        assert_eq!(devices.first(), named);
+        devices.remove_first();
+    }
+}
+
 #[test]
 fn the_earliest_deadline_preempts_between_chunks() {
     let (mut world, mut broker) = connected(&[flow(0, 2, 900), flow(1, 2, 780)], 1000, 0);
@@ -101,7 +126,7 @@ fn the_earliest_deadline_preempts_between_chunks() {
     }
     assert_eq!(world.moved() - before, 2000, "two chunks of the first");
     world.send(1, &payload(500, 1), 20);
-    assert_eq!(world.step(&mut broker, 20), Step::Report);
+    assert!(reports(world.step(&mut broker, 20)));
     assert_eq!(world.moved() - before, 2500, "then the more urgent one");
     assert_eq!([world.returned(0).len(), world.returned(1).len()], [0, 1]);
     world.send(1, &payload(500, 2), 600);
@@ -226,7 +251,7 @@ fn the_broker_is_notified_once_per_doze() {
         assert!(moves(world.step(&mut broker, 0)));
         assert_eq!(storm(&world), 0, "it has not slept since");
     }
-    while world.step(&mut broker, 0) != Step::Report {}
+    while !reports(world.step(&mut broker, 0)) {}
     // The resets are seen, and then it says that it is about to sleep.
     while !world.bell.must_ring(world.partition) {
         assert_eq!(world.step(&mut broker, 0), Step::Again);
@@ -309,7 +334,7 @@ fn an_endpoint_restart_in_a_chunk_stops_its_packet() {
             assert!(busy(partition).is_empty(), "between two steps");
             match step {
                 Step::Again => {}
-                Step::Report => broker.reported(0, 0, 0),
+                Step::Report(devices) => world.report(&mut broker, devices, 0),
                 Step::Wait(_) => break,
             }
             assert!(steps < 200, "the broker does not come to rest");
@@ -414,7 +439,7 @@ fn phases_have_all_of_the_brokers_time() {
         while let Some(record) = world.partition.next_record(&mut taken) {
             found += unpack(record.phases).iter().sum::<u64>();
         }
-        if step == Step::Report {
+        if reports(step) {
             let [find_place, ..] = unpack(world.partition.arrival().map_or(0, |one| one.phases));
             found += find_place;
             finalized += clock.now.get() - clock.read.get();

@@ -319,10 +319,10 @@ fn a_packet_that_waited_for_buffers_is_marked() {
             world.engine.ticks = now;
             match broker.step(now, &mut world.engine, &mut world.windows) {
                 Step::Wait(_) => return marks,
-                Step::Report => {
+                Step::Report(devices) => {
                     let record = world.partition.arrival();
                     marks.extend(record.map(|record| record.detail & WAITED != 0));
-                    world.report(&mut broker, now);
+                    world.report(&mut broker, devices, now);
                 }
                 Step::Again => {}
             }

@@ -178,9 +178,9 @@ fn observed_max(seed: u64, fault: Fault) -> u64 {
         }
         match step {
             Step::Again => ready += 100,
-            Step::Report => {
+            Step::Report(devices) => {
                 ready += FINALIZE;
-                world.report(&mut broker, ready);
+                world.report(&mut broker, devices, ready);
             }
             Step::Wait(until) => {
                 if run.rung.take().is_some() {

@@ -6,12 +6,14 @@
 //! - [`switch`]: settings and counts of the switch's ports, and their network devices.
 //! - [`device`]: a virtio device between EL2, which has its registers, and the service VM, which
 //!   has its rings.
+//! - [`devices`]: the devices that EL2 visits for one call of the service VM's.
 //! - [`ram`]: where the service VM sees the RAM of VMs.
 
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
 
 pub mod device;
+pub mod devices;
 pub mod flows;
 #[cfg(test)]
 #[expect(

@@ -27,7 +27,8 @@ calls! {
             ["x1: place of the VM in the system file; x2: accesses, or reads; x3: writes"]
             -> "x0 = 0, or -3";
         /// The broker only: there are completions. EL2 takes them in parts.
-        COMPLETE = 0xc600_0003, [""] -> "x0 = 0, x1: ticks of the last part; or x0 = -3";
+        COMPLETE = 0xc600_0003, ["x1: a set of devices"]
+            -> "x0 = 0, x1: ticks of the last part; or x0 = -3";
         /// Hands the console and the active devices to a VM: the console at once, the devices when
         /// none of their interrupts is being handled. The calling VM needs `focus = true`, and the
         /// other VM must run.
@@ -165,23 +166,8 @@ pub enum Call {
     HandOver(u64),
     /// x0 is 1 if the active devices are this VM's, else 0.
     HasDevices,
-    /// Check the broker's completions, if this VM is the broker. x0 is 0 or [`DENIED`].
-    Complete,
-    /// The DMA engine is to move bytes, if this VM is the broker. x0 is 0 or [`DENIED`].
-    StartEngine {
-        /// Where they are, in the broker's address space.
-        from: u64,
-        /// Where they go.
-        to: u64,
-        /// How many.
-        len: u64,
-    },
-    /// Check whether the DMA engine has moved them, if this VM is the broker. x0 is 0,
-    /// [`ENGINE_IS_BUSY`], [`ENGINE_HAS_FAILED`] or [`DENIED`].
-    FinishEngine {
-        /// It is stopped if it has not.
-        gives_up: bool,
-    },
+    /// A [`BrokerCall`]. x0 is [`DENIED`] if this VM is not the broker.
+    OfBroker,
     /// x0 is 0 if this VM is told its stolen time, else [`NOT_SUPPORTED`].
     HasStolenTime,
     /// x0 is the address of the calling vCPU's [stolen time](crate::stolen), or [`NOT_SUPPORTED`].
@@ -192,6 +178,46 @@ pub enum Call {
     Mitigate(u32),
     /// x0 is [`NOT_SUPPORTED`]; count it.
     Unknown,
+}
+
+/// A call of the broker's: these come with each packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BrokerCall {
+    /// Check the broker's completions. x0 is 0.
+    Complete {
+        /// The set of devices that have any, by the broker's claim.
+        devices: u64,
+    },
+    /// The DMA engine is to move bytes. x0 is 0 or [`DENIED`].
+    StartEngine {
+        /// Where they are, in the broker's address space.
+        from: u64,
+        /// Where they go.
+        to: u64,
+        /// How many.
+        len: u64,
+    },
+    /// Check whether the DMA engine has moved them. x0 is 0, [`ENGINE_IS_BUSY`],
+    /// [`ENGINE_HAS_FAILED`] or [`DENIED`].
+    FinishEngine {
+        /// It is stopped if it has not.
+        gives_up: bool,
+    },
+}
+
+impl BrokerCall {
+    /// Returns the call with these x0 to x3; none if it is another one.
+    #[inline]
+    #[must_use]
+    pub const fn decode([x0, x1, x2, x3]: [u64; 4]) -> Option<Self> {
+        // As in `constant`.
+        match x0 as u32 {
+            COMPLETE => Some(Self::Complete { devices: x1 }),
+            START_ENGINE => Some(Self::StartEngine { from: x1, to: x2, len: x3 }),
+            FINISH_ENGINE => Some(Self::FinishEngine { gives_up: x1 == 1 }),
+            _ => None,
+        }
+    }
 }
 
 /// Returns the result of a null hypercall or of PSCI_VERSION, which is the same for each VM at each
@@ -222,9 +248,7 @@ pub fn decode(x: &[u64; 4], mitigations: Mitigations) -> Call {
     match id {
         RESTARTS => Call::Restarts,
         SET_BUDGET => Call::SetBudget { vm: x[1], reads: x[2], writes: x[3] },
-        COMPLETE => Call::Complete,
-        START_ENGINE => Call::StartEngine { from: x[1], to: x[2], len: x[3] },
-        FINISH_ENGINE => Call::FinishEngine { gives_up: x[1] == 1 },
+        COMPLETE | START_ENGINE | FINISH_ENGINE => Call::OfBroker,
         HAND_OVER => Call::HandOver(x[1]),
         HAS_DEVICES => Call::HasDevices,
         SMCCC_VERSION => Call::Return(SMCCC_1_2),

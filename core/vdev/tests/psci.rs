@@ -6,7 +6,7 @@ use weir_vdev::psci::{
     ALREADY_ON, INVALID_ADDRESS, INVALID_PARAMETERS, NOT_SUPPORTED, ON_PENDING, PSCI_SMC32, Power,
     PowerState, PsciAction, PsciRequest, code, function, is_implemented,
 };
-use weir_vdev::smccc::{self, Call, Mitigations, SMCCC_VERSION, decode};
+use weir_vdev::smccc::{self, BrokerCall, Call, Mitigations, SMCCC_VERSION, decode};
 
 fn call(id: u32, args: [u64; 3]) -> Call {
     decode(&[u64::from(id), args[0], args[1], args[2]], Mitigations::NONE)
@@ -22,19 +22,27 @@ fn hypercalls() {
     assert_eq!(call(0xc600_0001, [0; 3]), Call::Restarts);
     let set = Call::SetBudget { vm: 1, reads: 2, writes: 3 };
     assert_eq!(call(0xc600_0002, [1, 2, 3]), set);
-    assert_eq!(call(0xc600_0003, [0; 3]), Call::Complete);
     assert_eq!(call(0xc600_0004, [3, 0, 0]), Call::HandOver(3));
     assert_eq!(call(0xc600_0005, [0; 3]), Call::HasDevices);
-    let start = Call::StartEngine { from: 1, to: 2, len: 3 };
-    assert_eq!(call(0xc600_0006, [1, 2, 3]), start);
-    let finish = |gives_up| Call::FinishEngine { gives_up };
-    assert_eq!(call(0xc600_0007, [0; 3]), finish(false));
-    assert_eq!(call(0xc600_0007, [1, 0, 0]), finish(true));
     assert_eq!(call(0xc600_0008, [0; 3]), Call::Unknown);
     // The null hypercall exists in the 64-bit convention only.
     assert_eq!(call(0x8600_0000, [0; 3]), Call::Unknown);
     // Only w0 names the call (DEN0028, 2.7).
     assert_eq!(decode(&[0xdead_0000_c600_0000, 0, 0, 0], Mitigations::NONE), Call::Return(0));
+}
+
+#[test]
+fn hypercalls_of_the_broker() {
+    let calls = [
+        ([0xc600_0003, 7, 0, 0], BrokerCall::Complete { devices: 7 }),
+        ([0xc600_0006, 1, 2, 3], BrokerCall::StartEngine { from: 1, to: 2, len: 3 }),
+        ([0xc600_0007, 0, 0, 0], BrokerCall::FinishEngine { gives_up: false }),
+        ([0xdead_0000_c600_0007, 1, 0, 0], BrokerCall::FinishEngine { gives_up: true }),
+    ];
+    for (x, expected) in calls {
+        assert_eq!(BrokerCall::decode(x), Some(expected));
+        assert_eq!(decode(&x, Mitigations::NONE), Call::OfBroker, "of another VM it is denied");
+    }
 }
 
 #[test]
@@ -379,12 +387,8 @@ proptest! {
                 Call::Psci(_) => prop_assert_eq!(id & 0xbfff_ffe0, 0x8400_0000),
                 Call::Mitigate(_) => prop_assert!(false),
                 Call::Restarts => prop_assert_eq!(id, smccc::RESTARTS),
-                Call::Complete => prop_assert_eq!(id, smccc::COMPLETE),
-                Call::StartEngine { from, to, len } => {
-                    prop_assert_eq!((id, [from, to, len]), (smccc::START_ENGINE, x));
-                }
-                Call::FinishEngine { gives_up } => {
-                    prop_assert_eq!((id, gives_up), (smccc::FINISH_ENGINE, x[0] == 1));
+                Call::OfBroker => {
+                    prop_assert!(BrokerCall::decode([id.into(), x[0], x[1], x[2]]).is_some());
                 }
                 Call::HandOver(vm) => prop_assert_eq!((id, vm), (smccc::HAND_OVER, x[0])),
                 Call::HasDevices => prop_assert_eq!(id, smccc::HAS_DEVICES),

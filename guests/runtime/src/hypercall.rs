@@ -134,10 +134,10 @@ pub fn set_budget(vm: u64, reads: u64, writes: u64) -> bool {
     call(SET_BUDGET, [vm, reads, writes]) == 0
 }
 
-/// Tells the hypervisor that the broker has completions; how long it was busy with them, in ticks
-/// of the counter.
+/// Tells the hypervisor that the broker has completions for `devices`, a word of
+/// `weir_partition::devices`; how long it was busy with them, in ticks of the counter.
 #[inline(always)]
 #[must_use]
-pub fn complete() -> u64 {
-    hvc(COMPLETE, [0; 3])[1]
+pub fn complete(devices: u64) -> u64 {
+    hvc(COMPLETE, [devices, 0, 0])[1]
 }

@@ -61,9 +61,9 @@ pub fn serve(board: &'static Board, mut mover: impl Mover) -> ! {
         let background = |access: &mut CoreAccess| switch.step(now, access);
         match broker.step_before(now, &mut mover, &mut CoreAccess, background) {
             Step::Again => {}
-            Step::Report => {
+            Step::Report(devices) => {
                 let called = time::now();
-                let inside = hypercall::complete();
+                let inside = hypercall::complete(devices.to_word());
                 broker.reported(called, time::now(), inside);
             }
             Step::Wait(until) => {

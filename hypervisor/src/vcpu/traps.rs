@@ -32,7 +32,7 @@ use weir_vdev::{
     gic::{self, Sgi, SgiRegister, VcpuMask, decode_sgi_register, decode_sgir},
     inject::InjectedException,
     psci::{ALREADY_ON, ON_PENDING, PsciAction as Power, PsciRequest},
-    smccc::{self, Call},
+    smccc::{self, BrokerCall, Call},
     stolen::StolenTime,
     sysreg::{Denied, SysRegOutcome},
 };
@@ -54,13 +54,66 @@ pub extern "C" fn handle_call(frame: &mut Frame, core: &mut Core, syndrome: Synd
         skip(syndrome);
     }
     vcpu_ref.exit_by(ExitCause::Call, syndrome.0);
-    if syndrome.0 & IMMEDIATE == 0
-        && let Some(value) = smccc::constant(frame.x[0])
-    {
-        frame.x[0] = value;
-        return Exit::RESUME;
+    if syndrome.0 & IMMEDIATE == 0 {
+        let [x0, x1, x2, x3, ..] = frame.x;
+        if let Some(value) = smccc::constant(x0) {
+            frame.x[0] = value;
+            return Exit::RESUME;
+        }
+        if let Some(call) = BrokerCall::decode([x0, x1, x2, x3])
+            && vcpu_ref.vm.is_broker()
+        {
+            return broker_call(frame, vcpu_ref, call);
+        }
     }
     call(frame, core, syndrome, vcpu_ref)
+}
+
+/// Carries out a call of the broker's. Each of its kinds is a function of its own, so that none
+/// saves the registers of another.
+#[inline(always)]
+fn broker_call(frame: &mut Frame, vcpu_ref: &'static VcpuRef, call: BrokerCall) -> Exit {
+    match call {
+        BrokerCall::Complete { devices } => complete(frame, vcpu_ref, devices),
+        BrokerCall::StartEngine { from, to, len } => {
+            let is_started = virtio::engine::start(vcpu_ref, from, to, len);
+            answer(frame, vcpu_ref, is_started.then_some(0))
+        }
+        BrokerCall::FinishEngine { gives_up } => {
+            answer(frame, vcpu_ref, virtio::engine::finish(vcpu_ref, gives_up))
+        }
+    }
+}
+
+/// Returns `value` of a call, or that it is denied.
+#[inline(always)]
+fn answer(frame: &mut Frame, vcpu_ref: &VcpuRef, value: Option<u64>) -> Exit {
+    match value {
+        Some(value) => frame.x[0] = value,
+        None => deny_call(frame, vcpu_ref),
+    }
+    Exit::RESUME
+}
+
+#[cold]
+#[inline(never)]
+fn deny_call(frame: &mut Frame, vcpu_ref: &VcpuRef) {
+    vcpu_ref.vm.deny(vcpu_ref.vcpu, Denial::Call, frame.x[0]);
+    frame.x[0] = smccc::DENIED;
+}
+
+#[inline(never)]
+fn complete(frame: &mut Frame, vcpu_ref: &VcpuRef, devices: u64) -> Exit {
+    match service::complete(vcpu_ref, devices) {
+        Completions::Taken(ticks) => [frame.x[0], frame.x[1]] = [0, ticks],
+        // The program counter goes back to the call, with the rest of its devices.
+        Completions::Left(rest) => {
+            frame.x[1] = rest;
+            sysreg::elr_el2::write(sysreg::elr_el2::read().wrapping_sub(4));
+        }
+        Completions::Denied => deny_call(frame, vcpu_ref),
+    }
+    Exit::RESUME
 }
 
 /// The immediate of an HVC or SMC in its syndrome.
@@ -474,26 +527,7 @@ fn call(
         Call::HandOver(to) => frame.x[0] = or_denied(focus::request(vm, to).then_some(0)),
         Call::HasDevices => frame.x[0] = focus::is_with(vm).into(),
         Call::HasStolenTime | Call::StolenTime => stolen_time(frame, vcpu_ref),
-        Call::Complete => {
-            let taken = match virtio::complete(vcpu_ref) {
-                Completions::Taken(ticks) => Some(ticks),
-                Completions::Denied => None,
-                // The registers stay, and the program counter goes back to the call.
-                Completions::Left => {
-                    sysreg::elr_el2::write(sysreg::elr_el2::read().wrapping_sub(4));
-                    return Exit::RESUME;
-                }
-            };
-            frame.x[0] = or_denied(taken.map(|_| 0));
-            frame.x[1] = taken.unwrap_or(0);
-        }
-        Call::StartEngine { from, to, len } => {
-            let is_started = virtio::engine::start(vcpu_ref, from, to, len);
-            frame.x[0] = or_denied(is_started.then_some(0));
-        }
-        Call::FinishEngine { gives_up } => {
-            frame.x[0] = or_denied(virtio::engine::finish(vcpu_ref, gives_up));
-        }
+        Call::OfBroker => frame.x[0] = or_denied(None),
         Call::Mitigate(function) => {
             start::forward(function, x1);
             frame.x[0] = 0;

@@ -12,10 +12,7 @@ pub mod service;
 #[cfg_attr(not(feature = "switch"), path = "no_switch.rs")]
 pub mod switch;
 
-use crate::{
-    arch::timer,
-    vm::{VcpuRef, Vm},
-};
+use crate::vm::Vm;
 
 /// Takes in the broker and what it serves; on the boot core, before another starts. `address` is
 /// where the memory that EL2 shares with it is mapped.
@@ -27,29 +24,16 @@ pub fn init(address: u64) {
     }
 }
 
-/// The most devices that one call interrupts, of which each takes some 340 instructions.
-const INTERRUPTED: usize = 3;
-
 /// What became of the broker's completions.
+#[allow(dead_code, reason = "without a broker all are denied")]
 pub enum Completions {
     /// EL2 was so long busy with them, in ticks.
     Taken(u64),
-    /// More wait: the broker makes its call again, before which its core takes interrupts.
-    Left,
+    /// Those of this set of devices wait: the broker makes its call again with it, before which its
+    /// core takes interrupts.
+    Left(u64),
     /// The VM is not the broker.
     Denied,
-}
-
-/// The broker says that it has completions; on its core.
-pub fn complete(vcpu_ref: &VcpuRef) -> Completions {
-    let begun = timer::ticks();
-    let Some(service) = service::of(vcpu_ref.vm) else { return Completions::Denied };
-    let mut left = INTERRUPTED;
-    if flows::complete(service, vcpu_ref, &mut left) && switch::complete(service, &mut left) {
-        Completions::Taken(timer::ticks().wrapping_sub(begun))
-    } else {
-        Completions::Left
-    }
 }
 
 /// What became of an access to a device.

@@ -5,6 +5,8 @@ use crate::vm::{VcpuRef, Vm};
 #[cfg(feature = "switch")]
 use weir_abi::VmView;
 #[cfg(feature = "switch")]
+use weir_partition::devices::DeviceSet;
+#[cfg(feature = "switch")]
 use weir_units::Ipa;
 use weir_vdev::esr::MmioAccess;
 
@@ -54,10 +56,27 @@ pub fn access(_: &'static VcpuRef, _: &MmioAccess, place: Place, _: u64) -> Answ
     match place {}
 }
 
-/// Returns nothing to a driver.
-pub fn complete(_service: &Service, _vcpu_ref: &VcpuRef, _left: &mut usize) -> bool {
-    true
+/// Stands for the times of interrupts.
+#[cfg(feature = "switch")]
+pub struct Raised;
+
+#[cfg(feature = "switch")]
+impl Raised {
+    /// Returns what stands for them.
+    pub const fn new() -> Self {
+        Self
+    }
 }
+
+/// Interrupts no VM.
+#[cfg(feature = "switch")]
+pub fn complete(_service: &Service, _vm: &Vm, Raised: &mut Raised) -> bool {
+    false
+}
+
+/// Takes no records.
+#[cfg(feature = "switch")]
+pub fn record(_: &Service, _: &VcpuRef, _: &mut DeviceSet, Raised: &Raised) {}
 
 /// Counts nothing.
 pub fn refused(_vm: &Vm) -> u64 {

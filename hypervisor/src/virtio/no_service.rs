@@ -1,5 +1,6 @@
 //! Replaces `service` in a hypervisor without flows and switch: there is no broker.
 
+use super::Completions;
 use crate::vm::{VcpuRef, Vm};
 use weir_abi::VmView;
 use weir_units::Ipa;
@@ -45,9 +46,9 @@ pub fn init(_address: u64) -> Option<&'static Service> {
 /// Notes nothing.
 pub fn abandon() {}
 
-/// Returns that no VM is the broker.
-pub fn of(_vm: &Vm) -> Option<&'static Service> {
-    None
+/// Denies it: no VM is the broker.
+pub fn complete(_vcpu_ref: &VcpuRef, _devices: u64) -> Completions {
+    Completions::Denied
 }
 
 /// Returns that `vm` has nothing to wait for.

@@ -50,9 +50,10 @@ pub fn access(_: &'static VcpuRef, _: &MmioAccess, _at: u64, _value: u64) -> Ans
     Answer::Done(0)
 }
 
-/// Interrupts for nothing.
-pub fn complete(_service: &Service, _left: &mut usize) -> bool {
-    true
+/// Interrupts no VM.
+#[cfg(feature = "flows")]
+pub fn complete(_service: &Service, _vm: &Vm) -> bool {
+    false
 }
 
 /// Counts nothing.

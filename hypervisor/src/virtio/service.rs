@@ -1,6 +1,6 @@
 //! The I/O service VM, the broker: the memory that EL2 shares with it, and its wake-up.
 
-use super::{engine, flows as sockets, switch};
+use super::{Completions, engine, flows as sockets, switch};
 use crate::{
     arch::{relax, set_once::SetOnce, timer},
     board::{ENGINE_IS_COHERENT, ENGINE_LINE},
@@ -10,6 +10,7 @@ use crate::{
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use weir_abi::{PARTITION_IPA, PARTITION_LEN, VmView, WINDOWS};
 use weir_partition::{
+    devices::{DeviceKind, DeviceSet},
     flows::{self, BrokerSettings, Doorbell, Partition},
     switch as ports,
 };
@@ -125,6 +126,38 @@ pub fn wait_for_broker(vm: &Vm) -> Option<u64> {
 /// Returns what EL2 shares with the broker, if `vm` is the broker.
 pub fn of(vm: &Vm) -> Option<&'static Service> {
     get().filter(|service| service.broker == vm.index())
+}
+
+/// The most devices that one call interrupts, of which each takes some 340 instructions.
+const INTERRUPTED: u32 = 3;
+
+/// The broker says that it has completions for `devices`; on its core. Each device is read once
+/// and interrupted at most once, independently of the broker's claims. The receivers of packets are
+/// interrupted first.
+pub fn complete(vcpu_ref: &VcpuRef, devices: u64) -> Completions {
+    let begun = timer::ticks();
+    let Some(service) = of(vcpu_ref.vm) else { return Completions::Denied };
+    let (mut devices, mut left) = (DeviceSet::from_word(devices), INTERRUPTED);
+    let mut raised = sockets::Raised::new();
+    while let Some((kind, port)) = devices.first() {
+        if left == 0 {
+            if !devices.has_receivers() {
+                sockets::record(service, vcpu_ref, &mut devices, &raised);
+            }
+            return Completions::Left(devices.to_word());
+        }
+        devices.remove_first();
+        let Some(vm) = vm::at(port) else { continue };
+        let is_interrupted = match kind {
+            DeviceKind::Receiver | DeviceKind::Sender => {
+                sockets::complete(service, vm, &mut raised)
+            }
+            DeviceKind::Network => switch::complete(service, vm),
+        };
+        left -= u32::from(is_interrupted);
+    }
+    sockets::record(service, vcpu_ref, &mut devices, &raised);
+    Completions::Taken(timer::ticks().wrapping_sub(begun))
 }
 
 /// The registers by which the drivers of a VM notify the broker, on the MMIO transport. A store to

@@ -496,7 +496,7 @@ impl<'a> Play<'a> {
         let moved = if self.copier.has_failed { 0 } else { self.copier.bytes };
         assert_eq!(chunks, moved, "a chunk has other bytes than were moved");
         match step {
-            Step::Report => self.world.report(&mut self.broker, self.now),
+            Step::Report(devices) => self.world.report(&mut self.broker, devices, self.now),
             Step::Wait(until) => {
                 assert!(until.is_none_or(|until| until > self.now), "no time passes");
                 self.unseen = [false; VMS];

@@ -12,6 +12,7 @@ use weir_broker::{
     ram::Access,
 };
 use weir_partition::{
+    devices::DeviceSet,
     flows::{BrokerFlow, BrokerSettings, Doorbell, PacketCounts, Partition},
     ram::Piece,
 };
@@ -106,8 +107,9 @@ pub struct Vm {
     /// Where the packet of each head is, and the receive buffer.
     packets: BTreeMap<u16, u64>,
     buffers: BTreeMap<u16, u64>,
-    /// Returns that EL2 knows of.
+    /// Returns that EL2 knows of, and whether it knows of a broken ring.
     used: Option<u32>,
+    is_broken: bool,
     /// Interrupts so far.
     pub interrupts: u32,
 }
@@ -123,7 +125,7 @@ impl Vm {
         };
         let tx = Driver::new(SIZE, options);
         let (packets, buffers) = (BTreeMap::new(), BTreeMap::new());
-        Self { tx, rx, offered: 0, packets, buffers, used: None, interrupts: 0 }
+        Self { tx, rx, offered: 0, packets, buffers, used: None, is_broken: false, interrupts: 0 }
     }
 }
 
@@ -384,19 +386,27 @@ impl<'a> World<'a> {
     pub fn step(&mut self, broker: &mut Broker<'_>, now: u64) -> Step {
         self.engine.ticks = now;
         let step = broker.step(now, &mut self.engine, &mut self.windows);
-        if step == Step::Report {
-            self.report(broker, now);
+        if let Step::Report(devices) = step {
+            self.report(broker, devices, now);
         }
         step
     }
 
-    /// Reports to EL2 at `now`.
-    pub fn report(&mut self, broker: &mut Broker<'_>, now: u64) {
+    /// Reports to EL2 at `now` what became of `devices`.
+    pub fn report(&mut self, broker: &mut Broker<'_>, devices: DeviceSet, now: u64) {
         for (index, vm) in self.vms.iter_mut().enumerate() {
             let device = &self.partition.port(index).device;
             if device.used() != vm.used {
+                // Without a return since the reset there is no news.
+                let is_news = device.used().is_some_and(|count| count > 0);
+                let is_named = devices.has_socket(index) || !is_news;
+                assert!(is_named, "vm {index} got something back, and EL2 does not visit it");
                 vm.used = device.used();
                 vm.interrupts += 1;
+            }
+            if device.broken().is_some() && !vm.is_broken {
+                assert!(devices.has_socket(index), "vm {index}: EL2 does not see the broken ring");
+                vm.is_broken = true;
             }
             device.raise(now);
         }

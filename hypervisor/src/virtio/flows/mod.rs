@@ -29,7 +29,10 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use lock::Held;
 use socket::Socket;
 use weir_abi::{VIRTIO_LEN, VSOCK_BAR_LEN, VSOCK_SLOT, VmView};
-use weir_partition::flows::{PORTS, PacketCounts, PacketEvent, PacketRecord, Partition, TAKEN};
+use weir_partition::{
+    devices::DeviceSet,
+    flows::{PORTS, PacketCounts, PacketEvent, PacketRecord, TAKEN},
+};
 use weir_trace::{
     phases::pack,
     record::{Origin, RecordKind},
@@ -274,56 +277,62 @@ fn line(vm: &Vm, socket: &Socket) -> VcpuMask {
     vm.gic.lock().set_level(IntId(vm.view().vm.vsock_intid), socket.transport.line())
 }
 
-/// Handles returned buffers and broken rings, on the broker's core. Each device is read once and
-/// interrupted at most once, independently of the broker's claims, and at most `left` are. If none
-/// is left, takes at most [`TAKEN`] records. Returns whether none is left.
-pub fn complete(service: &Service, vcpu_ref: &VcpuRef, left: &mut usize) -> bool {
-    let (mut raised, mut delivered) = ([0; PORTS], None);
-    for vm in vm::all().filter(|vm| is_there(vm)) {
-        let device = &service.partition.port(vm.index()).device;
-        let mut socket = vm.socket.lock();
-        // Under the lock, so in the device's epoch.
-        let used = device.used();
-        let broken = device.broken().filter(|_| !socket.transport.is_broken());
-        if used == socket.used && broken.is_none() {
-            continue;
-        }
-        if *left == 0 {
-            return false;
-        }
-        *left -= 1;
-        if used != socket.used {
-            socket.used = used;
-            socket.raised = timer::ticks();
-            socket.transport.signal_used();
-        }
-        if let Some(reason) = broken {
-            vm.deny_at(0, Denial::Virtio, reason.into(), 0);
-            socket.transport.break_down();
-        }
-        let mask = line(vm, &socket);
-        drop(socket);
-        // Before the other core is notified, which may take the interrupt at once.
-        let now = timer::now_ns();
-        device.raise(now);
-        if let Some(place) = raised.get_mut(vm.index()) {
-            *place = now;
-        }
-        kick(vm, mask);
-        delivered = Some(timer::ticks());
+/// The VMs that a call of the broker's has interrupted.
+pub struct Raised {
+    /// One bit each.
+    ports: u32,
+    /// When the last one's interrupt was pending, in ticks.
+    last: u64,
+}
+
+impl Raised {
+    /// Of a call that has interrupted no VM yet.
+    pub const fn new() -> Self {
+        Self { ports: 0, last: 0 }
     }
-    record(service.partition, vcpu_ref, &raised);
-    if let Some(delivered) = delivered {
-        let tail = timer::ticks().wrapping_sub(delivered);
-        // Relaxed: a figure, on which nothing depends.
-        SHORTEST_TAIL.fetch_min(tail, Ordering::Relaxed);
+}
+
+/// Applies what the broker says of the VM's device, on the broker's core: returned buffers, or a
+/// broken ring. Returns whether the VM was interrupted.
+pub fn complete(service: &Service, vm: &Vm, raised: &mut Raised) -> bool {
+    if !is_there(vm) {
+        return false;
     }
+    let device = &service.partition.port(vm.index()).device;
+    let mut socket = vm.socket.lock();
+    // Under the lock, so in the device's epoch.
+    let used = device.used();
+    let broken = device.broken().filter(|_| !socket.transport.is_broken());
+    if used == socket.used && broken.is_none() {
+        return false;
+    }
+    if used != socket.used {
+        socket.used = used;
+        socket.raised = timer::ticks();
+        socket.transport.signal_used();
+    }
+    if let Some(reason) = broken {
+        vm.deny_at(0, Denial::Virtio, reason.into(), 0);
+        socket.transport.break_down();
+    }
+    let mask = line(vm, &socket);
+    drop(socket);
+    // Before the other core is notified, which may take the interrupt at once.
+    raised.last = timer::ticks();
+    raised.ports |= 1 << (vm.index() % PORTS);
+    device.raise(timer::ns_at(raised.last));
+    kick(vm, mask);
     true
 }
 
-/// Takes the broker's records into the trace; `raised` is when each VM's interrupt was pending in
-/// this call, in ns.
-fn record(partition: &Partition, vcpu_ref: &VcpuRef, raised: &[u64; PORTS]) {
+/// Takes at most [`TAKEN`] of the broker's records into the trace, once for each of its calls:
+/// `devices` are those that the call has left. They wait until the VMs are interrupted.
+pub fn record(service: &Service, vcpu_ref: &VcpuRef, devices: &mut DeviceSet, raised: &Raised) {
+    if devices.is_recorded() {
+        return;
+    }
+    devices.set_recorded();
+    let partition = service.partition;
     let push = |record: &PacketRecord, kind, value| {
         let tag = Origin::new(record.port as u8, 0).tag(kind, record.detail);
         vcpu_ref.ring.push(timer::ticks(), tag, record.phases, value);
@@ -340,11 +349,18 @@ fn record(partition: &Partition, vcpu_ref: &VcpuRef, raised: &[u64; PORTS]) {
     }
     TAKEN_RECORDS.store(taken, Ordering::Relaxed);
     if let Some(record) = partition.arrival() {
-        // A driver that wants no interrupt has it by now.
-        let at = raised.get(record.to).copied().filter(|at| *at != 0);
-        let at = at.unwrap_or_else(timer::now_ns);
-        partition.port(record.to).device.raise(at);
+        let device = &partition.port(record.to).device;
+        if raised.ports >> (record.to % PORTS) & 1 == 0 {
+            // A driver that wants no interrupt has it by now.
+            device.raise(timer::now_ns());
+        }
+        let at = device.raised();
         push(&record, RecordKind::PacketArrived, at.saturating_sub(record.value));
+    }
+    if raised.ports != 0 {
+        let tail = timer::ticks().wrapping_sub(raised.last);
+        // Relaxed: a figure, on which nothing depends.
+        SHORTEST_TAIL.fetch_min(tail, Ordering::Relaxed);
     }
 }
 

@@ -189,35 +189,31 @@ fn line(vm: &Vm, port: &NetDevice) -> VcpuMask {
     vm.gic.lock().set_level(IntId(intid), port.registers.line())
 }
 
-/// Handles returned buffers and broken rings, on the broker's core. Each port is read once and
-/// interrupted at most once, independently of the broker's claims, and at most `left` are. Returns
-/// whether none is left.
-pub fn complete(service: &Service, left: &mut usize) -> bool {
-    for vm in vm::all().filter(|vm| port_of(vm).is_some()) {
-        let device = &service.ports.port(vm.index()).device;
-        let mut port = vm.net.lock();
-        // Under the lock, so in the device's epoch.
-        let used = device.used();
-        let broken = device.broken().filter(|_| !port.registers.is_broken());
-        if used == port.used && broken.is_none() {
-            continue;
-        }
-        if *left == 0 {
-            return false;
-        }
-        *left -= 1;
-        if used != port.used {
-            port.used = used;
-            port.registers.signal_used();
-        }
-        if let Some(reason) = broken {
-            vm.deny_at(0, Denial::Virtio, reason.into(), 0);
-            port.registers.break_down();
-        }
-        let mask = line(vm, &port);
-        drop(port);
-        kick(vm, mask);
+/// Applies what the broker says of the VM's port, on the broker's core: returned buffers, or a
+/// broken ring. Returns whether the VM was interrupted.
+pub fn complete(service: &Service, vm: &Vm) -> bool {
+    if port_of(vm).is_none() {
+        return false;
     }
+    let device = &service.ports.port(vm.index()).device;
+    let mut port = vm.net.lock();
+    // Under the lock, so in the device's epoch.
+    let used = device.used();
+    let broken = device.broken().filter(|_| !port.registers.is_broken());
+    if used == port.used && broken.is_none() {
+        return false;
+    }
+    if used != port.used {
+        port.used = used;
+        port.registers.signal_used();
+    }
+    if let Some(reason) = broken {
+        vm.deny_at(0, Denial::Virtio, reason.into(), 0);
+        port.registers.break_down();
+    }
+    let mask = line(vm, &port);
+    drop(port);
+    kick(vm, mask);
     true
 }
 
