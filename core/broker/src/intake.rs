@@ -28,6 +28,10 @@ impl Broker<'_> {
         let epoch = device.epoch();
         let socket = &self.store.sockets[index];
         let is_same = socket.epoch == epoch && !socket.ends;
+        if is_same && socket.has_queues() {
+            // What has changed is a count of notifications.
+            return true;
+        }
         if !is_same {
             if !self.may_spend(index) {
                 // Until then nothing of it is accessed.
@@ -150,7 +154,7 @@ impl Broker<'_> {
     /// Whether a packet is to be moved, and of a connection that both ends still have.
     fn is_known(&self, index: usize, taken: &Taken) -> bool {
         let Fate::Transfer(_, flow) = taken.fate else { return false };
-        let header = self.header(index, taken.head);
+        let (flow, header) = (usize::from(flow) % FLOWS, self.header(index, taken.head));
         match &self.store.groups[flow] {
             Some(group) => group.takes(header),
             None => self.store.flows[flow].is_known(header),
@@ -160,7 +164,7 @@ impl Broker<'_> {
     /// Whether a packet to be moved is one of those of its flow that may wait at once.
     fn is_in_line(&self, taken: &Taken) -> bool {
         let Fate::Transfer(_, flow) = taken.fate else { return false };
-        let line = &self.lines[flow];
+        let line = &self.lines[usize::from(flow) % FLOWS];
         line.queued < line.most
     }
 
@@ -178,6 +182,7 @@ impl Broker<'_> {
             self.dispatch(index, taken, now, access);
             return None;
         };
+        let flow = usize::from(flow) % FLOWS;
         let how = (operation, flow, is_known);
         let Some(inserted) = self.submit(index, taken, how, mover, access) else {
             // Of a connection that there is no more: the driver may not know yet.
@@ -187,13 +192,12 @@ impl Broker<'_> {
             }
             return None;
         };
-        let phases = [taken.transport, taken.parsing, taken.locking, inserted.wrapping_sub(parsed)];
         self.record(PacketRecord {
             event: PacketEvent::Sent,
             port: index,
             to: index,
             detail: packet(flow as u8, taken.head),
-            phases: pack(phases),
+            phases: taken.phases | pack([0, 0, 0, inserted.wrapping_sub(parsed)]),
             value: taken.seen,
         });
         Some(inserted)
@@ -221,8 +225,8 @@ impl Broker<'_> {
             false
         });
         let taken = &mut self.store.sockets[index].taken;
-        taken.locking = locked.wrapping_sub(begun);
-        taken.parsing = mover.ticks().wrapping_sub(locked);
+        let parsing = mover.ticks().wrapping_sub(locked);
+        taken.phases |= pack([0, parsing, locked.wrapping_sub(begun), 0]);
         is_taken
     }
 
@@ -256,14 +260,13 @@ impl Broker<'_> {
                 {
                     Fate::Refused
                 }
-                PacketVerdict::Transfer(flow) => Fate::Transfer(operation, flow),
-                PacketVerdict::Pass(flow) => Fate::Pass(operation, flow),
+                PacketVerdict::Transfer(flow) => Fate::Transfer(operation, flow as u8),
+                PacketVerdict::Pass(flow) => Fate::Pass(operation, flow as u8),
                 PacketVerdict::Refuse => Fate::Refused,
             },
         };
-        let (seen, locking, parsing) = (self.clock().ns(stamp), 0, 0);
-        let taken = Taken { head, seen, stamp, transport, locking, parsing, fate };
-        self.store.sockets[index].taken = taken;
+        let (seen, phases) = (self.clock().ns(stamp), pack([transport, 0, 0, 0]));
+        self.store.sockets[index].taken = Taken { head, seen, stamp, phases, fate };
         Ok(true)
     }
 
@@ -274,7 +277,7 @@ impl Broker<'_> {
         self.give_back(index, taken.head, access);
         let answer = match taken.fate {
             Fate::Pass(operation, flow) => {
-                self.pass_on(index, (&header, operation, flow), now, access)
+                self.pass_on(index, (&header, operation, usize::from(flow) % FLOWS), now, access)
             }
             Fate::Refused => {
                 self.shared.port(index).refuse();
@@ -390,6 +393,25 @@ impl Broker<'_> {
 
     /// Appends a packet to its flow.
     fn append(&mut self, port: usize, head: u8, (flow, members): (usize, u8), now: u64) {
+        let line = &mut self.lines[flow];
+        if line.members > 1 {
+            return self.append_to_group(port, head, (flow, members), now);
+        }
+        line.queued = line.queued.saturating_add(1);
+        let last = core::mem::replace(&mut line.last, head);
+        if line.first != NONE {
+            self.store.sockets[port].packets[usize::from(last) % RING].next = head;
+            return;
+        }
+        (line.first, line.moved) = (head, 0);
+        if line.place == Where::Idle {
+            self.enqueue(flow, now);
+        }
+    }
+
+    /// As [`Self::append`], to a flow to several receivers.
+    #[inline(never)]
+    fn append_to_group(&mut self, port: usize, head: u8, (flow, members): (usize, u8), now: u64) {
         let group = flow..(flow + self.lines[flow].members).min(self.flows);
         let is_busy = |line: &Line| line.first != NONE;
         if self.lines[group.clone()].iter().any(is_busy) {

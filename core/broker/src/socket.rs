@@ -423,6 +423,12 @@ impl Socket {
         self.notified = notified;
     }
 
+    /// Whether no queue can come into use in this epoch that is not known.
+    #[inline]
+    pub(crate) const fn has_queues(&self) -> bool {
+        self.is_broken || self.queues[RX].is_some() && self.queues[TX].is_some()
+    }
+
     /// Whether the device has a ring to receive.
     pub(crate) const fn receives(&self) -> bool {
         self.queues[RX].is_some()

@@ -10,16 +10,13 @@ pub(crate) struct Taken {
     /// When it was seen, in ns of the counter and in ticks.
     pub(crate) seen: u64,
     pub(crate) stamp: u64,
-    /// How long EL2 took until then, in ticks; how long the locking and the parsing took.
-    pub(crate) transport: u64,
-    pub(crate) locking: u64,
-    pub(crate) parsing: u64,
+    /// How long EL2 took until then, and the parsing, and the locking, as in a record.
+    pub(crate) phases: u64,
     pub(crate) fate: Fate,
 }
 
 impl Taken {
-    pub(crate) const NONE: Self =
-        Self { head: 0, seen: 0, stamp: 0, transport: 0, locking: 0, parsing: 0, fate: Fate::None };
+    pub(crate) const NONE: Self = Self { head: 0, seen: 0, stamp: 0, phases: 0, fate: Fate::None };
 }
 
 /// What becomes of a packet that was sent.
@@ -27,10 +24,10 @@ impl Taken {
 pub(crate) enum Fate {
     /// It makes no sense.
     None,
-    /// It is moved by its flow's deadline.
-    Transfer(Operation, usize),
-    /// It is passed on.
-    Pass(Operation, usize),
+    /// It is moved by the deadline of the flow at this place.
+    Transfer(Operation, u8),
+    /// It is passed on for this flow.
+    Pass(Operation, u8),
     /// It is answered, as it is not allowed.
     Refused,
 }

@@ -81,8 +81,12 @@ impl<T: Copy, const N: usize> Edf<T, N> {
     #[inline(never)]
     pub fn pop(&mut self) -> Option<(u64, T)> {
         let last = self.len.checked_sub(1)?;
-        self.entries.swap(0, last);
         self.len = last;
+        if last == 0 {
+            // Most often there is one.
+            return self.entries.first_mut()?.take().map(|taken| (taken.time, taken.item));
+        }
+        self.entries.swap(0, last);
         let taken = self.entries.get_mut(last)?.take()?;
         let mut at = 0;
         loop {
