@@ -9,6 +9,10 @@
 //! taken in is one: so much a driver that floods its ring, or resets its device again and again,
 //! delays another's. What is beyond is held, with what is behind it in the ring.
 //!
+//! A step reads a bounded number of descriptors of each chain that it uses ([`STRIDE`]). A chunk
+//! that needs more goes on in a later step, as if it were of the flow's next packet: its deadline is
+//! a period later. So a driver that cuts its packets into many buffers delays its own flow.
+//!
 //! Each flow has a share of its ends' receive buffers (see `socket`): what a VM sends by one flow
 //! leaves buffers to the others.
 //!
@@ -20,7 +24,7 @@ use crate::{
     clock::Clock,
     flow::Flow,
     ram::{Access, Memory, Window},
-    socket::{Owner, Packet, Socket, with},
+    socket::{Move, Owner, Packet, Room, Socket, with},
     transfer::{Bucket, Edf},
 };
 use core::iter::zip;
@@ -35,9 +39,9 @@ use weir_trace::{
 };
 use weir_units::Cid;
 use weir_vsock::{
-    memory::Aligned,
+    device::{RX, TX},
     multicast::FlowGroup,
-    queue::{Broken, Segment},
+    queue::{Broken, Direction, Found, STRIDE},
     vsock::{HEADER_LEN, Header, SEQPACKET},
 };
 
@@ -151,6 +155,7 @@ impl Line {
 pub struct Store {
     pub(crate) sockets: [Socket; PORTS],
     pub(crate) flows: [Flow; FLOWS],
+    pub(crate) moves: [Move; FLOWS],
     /// The connections of flows to several receivers, at the first of them.
     pub(crate) groups: [Option<FlowGroup>; FLOWS],
 }
@@ -169,6 +174,7 @@ impl Store {
         Self {
             sockets: [Socket::NEW; PORTS],
             flows: [const { Flow::NONE }; FLOWS],
+            moves: [Move::NONE; FLOWS],
             groups: [const { None }; FLOWS],
         }
     }
@@ -565,75 +571,49 @@ impl<'a> Broker<'a> {
                 self.unqueue(index, Where::Blocked);
                 continue;
             }
-            if !self.has_buffer(receiver, index, access) {
-                self.end(sender, receiver);
-                self.lines[index].waited = true;
-                self.unqueue(index, Where::Blocked);
-                continue;
-            }
-            let target =
-                Pieces(self.window(receiver), self.store.sockets[receiver].buffer.writable());
-            let room = target.len().saturating_sub(HEADER_LEN as u64);
+            let mut steps = STRIDE;
+            let room = match self.find_room(receiver, index, &mut steps, access) {
+                Room::Bytes(room) => room,
+                Room::None => {
+                    self.end(sender, receiver);
+                    self.lines[index].waited = true;
+                    self.unqueue(index, Where::Blocked);
+                    continue;
+                }
+                Room::Later => {
+                    self.end(sender, receiver);
+                    self.postpone(index, deadline, now);
+                    return Step::Again;
+                }
+            };
             let packet = self.first(index, sender);
             let left = packet.header.len.saturating_sub(done);
-            let bytes = u64::from(left.min(self.chunk)).min(room);
-            let own = self.lines[index].bucket.ready_at(bytes);
-            let engine = self.engine.ready_at(bytes);
-            if own > now || engine > now {
-                self.end(sender, receiver);
-                if own <= now {
-                    return self.rest(engine, now);
+            let begun = self.store.moves[index].begun();
+            let bytes = begun.unwrap_or(left.min(self.chunk).min(room));
+            if begun.is_none() {
+                let own = self.lines[index].bucket.ready_at(bytes.into());
+                let engine = self.engine.ready_at(bytes.into());
+                if own > now || engine > now {
+                    self.end(sender, receiver);
+                    if own <= now {
+                        return self.rest(engine, now);
+                    }
+                    self.ready.pop();
+                    self.delay(index, own);
+                    continue;
                 }
-                self.ready.pop();
-                self.delay(index, own);
-                continue;
+                self.begin_chunk(index, (sender, receiver), bytes, now);
             }
             let picked = mover.ticks();
-            let mut header = Header { len: bytes as u32, ..packet.header };
-            if header.kind == SEQPACKET && bytes < left.into() {
-                header.flags &= !ENDS;
-            }
-            if is_one_of_several {
-                header.dst_cid = Cid::of_vm(receiver as u32);
-            }
-            scatter(access, &target, &header);
-            let source = Pieces(self.window(sender), packet.chain.readable());
-            let programmed = mover.ticks();
-            let offset = HEADER_LEN as u64 + u64::from(done);
-            let copy = transfer(mover, (&source, offset), (&target, bytes), self.engine_from);
-            let copied = mover.ticks();
-            self.lines[index].bucket.take(now, bytes);
-            self.engine.take(now, bytes);
-            let Ok(by_engine) = copy else {
-                self.end(sender, receiver);
-                self.fail(index, &header, now, access);
-                self.phases.mark = mover.ticks();
-                return Step::Again;
-            };
-            let is_whole = bytes == left.into();
-            // A buffer with no room for payload, of which there are none, would never move the
-            // packet.
-            let more = !is_whole && bytes > 0;
-            let buffer = self.store.sockets[receiver].buffer.head;
-            self.fill(index, receiver, bytes as u32, access);
-            self.lines[index].moved += bytes as u32;
-            if is_whole && !is_one_of_several {
-                self.complete(index, now, access);
-            } else {
-                self.end(sender, receiver);
-                if !more {
-                    self.finish(index, is_whole, now, access);
-                }
-            }
-            let removed = mover.ticks();
-            let phases =
-                [(mark, picked), (picked, programmed), (programmed, copied), (copied, removed)]
-                    .map(|(from, to)| to.wrapping_sub(from));
-            let detail = u32::from(buffer) | if by_engine { BY_ENGINE } else { 0 };
-            self.record_chunk(receiver, detail, pack(phases), bytes);
-            self.phases.mark = removed;
-            let many = self.recorded.wrapping_sub(self.reported) >= TAKEN;
-            return if more && !many { Step::Again } else { Step::Report(DeviceSet::EMPTY) };
+            let phases = ((mark, picked), deadline);
+            return self.move_on(
+                index,
+                (sender, receiver),
+                (left, &mut steps),
+                phases,
+                now,
+                (mover, access),
+            );
         }
         self.begin_anew();
         self.rest(u64::MAX, now)
@@ -645,15 +625,264 @@ impl<'a> Broker<'a> {
         &self.store.sockets[sender].packets[usize::from(self.lines[index].first) % RING]
     }
 
-    /// The buffer of `receiver` has the next `bytes` of the first packet of flow `index`, in an
-    /// access to its memory.
+    /// A chunk of `bytes` of the first packet of flow `index` begins.
     #[inline]
-    fn fill(&mut self, index: usize, receiver: usize, bytes: u32, access: &mut impl Access) {
+    fn begin_chunk(&mut self, index: usize, ends: (usize, usize), bytes: u32, now: u64) {
+        let line = &mut self.lines[index];
+        line.bucket.take(now, bytes.into());
+        self.engine.take(now, bytes.into());
+        let kept = &mut self.store.moves[index];
+        if line.moved == 0 {
+            let (sender, first) = (ends.0, usize::from(line.first) % RING);
+            kept.source = self.store.sockets[sender].packets[first].chain;
+        }
+        let socket = &mut self.store.sockets[ends.1];
+        let target = kept.target.get_or_insert_with(|| socket.take_buffer());
+        target.bytes = Some(bytes);
+    }
+
+    /// Moves a chunk of the first packet of flow `index`, of which `left` bytes have not been moved
+    /// before, or a part of it, and ends the access to the memory of both ends.
+    #[inline]
+    fn move_on<A: Access>(
+        &mut self,
+        index: usize,
+        (sender, receiver): (usize, usize),
+        (left, steps): (u32, &mut u32),
+        ((mark, picked), deadline): ((u64, u64), u64),
+        now: u64,
+        (mover, access): (&mut impl Mover, &mut A),
+    ) -> Step {
+        let bytes = self.store.moves[index].begun().unwrap_or(0);
+        let header = self.chunk_header(index, (sender, receiver), bytes < left);
+        let ends = (sender, receiver);
+        let (head, before) = self.target(index);
+        let has_header = self.put_header(index, receiver, &header, steps, access);
+        let programmed = mover.ticks();
+        let copied = match has_header {
+            Ok(true) => self.copy(index, ends, steps, (mover, access)),
+            Ok(false) => Ok(Copied::Later),
+            Err(broken) => Err(Fault::Receiver(broken)),
+        };
+        let ended = mover.ticks();
+        let after = self.target(index).1;
+        let payload = after.saturating_sub(before.max(HEADER_LEN as u32));
+        let mut more = true;
+        let mut by_engine = false;
+        match copied {
+            Ok(Copied::Later) => {
+                self.end(sender, receiver);
+                self.store.sockets[receiver].hold(head, Owner::messages(index));
+                self.postpone(index, deadline, now);
+            }
+            Ok(Copied::All { is_by_engine }) => {
+                by_engine = is_by_engine;
+                // A buffer with no room for payload, of which there are none, would never move the
+                // packet.
+                more = bytes < left && bytes > 0;
+                self.store.moves[index].target = None;
+                self.fill(index, receiver, (head, bytes), access);
+                self.lines[index].moved += bytes;
+                if bytes == left && !self.lines[index].is_one_of_several() {
+                    self.complete(index, now, access);
+                } else {
+                    self.end(sender, receiver);
+                    if !more {
+                        self.finish(index, bytes == left, now, access);
+                    }
+                }
+            }
+            Err(fault) => {
+                self.end(sender, receiver);
+                self.give_up(index, ends, (&header, fault), now, access);
+                if payload == 0 {
+                    self.phases.mark = mover.ticks();
+                    return Step::Again;
+                }
+            }
+        }
+        let removed = mover.ticks();
+        let phases = [(mark, picked), (picked, programmed), (programmed, ended), (ended, removed)]
+            .map(|(from, to)| to.wrapping_sub(from));
+        let detail = u32::from(head) | if by_engine { BY_ENGINE } else { 0 };
+        self.record_chunk(receiver, detail, pack(phases), payload.into());
+        self.phases.mark = removed;
+        let many = self.recorded.wrapping_sub(self.reported) >= TAKEN;
+        if more && !many { Step::Again } else { Step::Report(DeviceSet::EMPTY) }
+    }
+
+    /// The header of a chunk of the first packet of flow `index`, of `bytes` of payload.
+    #[inline]
+    fn chunk_header(&self, index: usize, ends: (usize, usize), is_part: bool) -> Header {
+        let len = self.store.moves[index].begun().unwrap_or(0);
+        let mut header = Header { len, ..self.first(index, ends.0).header };
+        if header.kind == SEQPACKET && is_part {
+            header.flags &= !ENDS;
+        }
+        if self.lines[index].is_one_of_several() {
+            header.dst_cid = Cid::of_vm(ends.1 as u32);
+        }
+        header
+    }
+
+    /// The head of the buffer that a chunk of flow `index` goes to, and the bytes that it has.
+    #[inline]
+    fn target(&self, index: usize) -> (u16, u32) {
+        let target = self.store.moves[index].target.as_ref();
+        target.map_or((0, 0), |target| (target.chain.head(), target.done))
+    }
+
+    /// Writes the header of a chunk of flow `index`; false if a part of it is left.
+    #[inline]
+    fn put_header(
+        &mut self,
+        index: usize,
+        receiver: usize,
+        header: &Header,
+        steps: &mut u32,
+        access: &mut impl Access,
+    ) -> Result<bool, Broken> {
+        let mut memory = Memory::new(self.window(receiver), access);
+        let queue = self.store.sockets[receiver].queues[RX].as_ref();
+        let (Some(queue), Some(target)) = (queue, &mut self.store.moves[index].target) else {
+            return Ok(false);
+        };
+        target.put_header(queue, &mut memory, header, steps)
+    }
+
+    /// Moves what is left of a chunk's payload from the sender's buffers to the receiver's, as far
+    /// as `steps` go. The DMA engine moves at least `engine_from` bytes that are one piece on both
+    /// sides. More pieces are the core's, as drivers choose them and each would be a transfer.
+    fn copy(
+        &mut self,
+        index: usize,
+        (sender, receiver): (usize, usize),
+        steps: &mut u32,
+        (mover, access): (&mut impl Mover, &mut impl Access),
+    ) -> Result<Copied, Fault> {
+        let windows = [sender, receiver].map(|port| self.window(port));
+        let Store { sockets, moves, .. } = &mut *self.store;
+        let (Some(from), Some(to)) = (&sockets[sender].queues[TX], &sockets[receiver].queues[RX])
+        else {
+            return Err(Fault::NoRings);
+        };
+        let Move { source, target: Some(target) } = &mut moves[index] else {
+            return Err(Fault::NoRings);
+        };
+        let bytes = target.bytes.unwrap_or(0);
+        // Bounded: each turn but the last ends a buffer, of which `steps` are read.
+        loop {
+            let left = (HEADER_LEN as u32 + bytes).saturating_sub(target.done);
+            if left == 0 {
+                return Ok(Copied::All { is_by_engine: false });
+            }
+            let mut memory = Memory::new(windows[0], access);
+            let found = from.walk(&mut memory, source, Direction::Read, steps);
+            let read = match found.map_err(Fault::Sender)? {
+                Found::Bytes(read) => read,
+                Found::End => return Err(Fault::Short),
+                Found::Later => return Ok(Copied::Later),
+            };
+            let mut memory = Memory::new(windows[1], access);
+            let found = to.walk(&mut memory, &mut target.chain, Direction::Write, steps);
+            let written = match found.map_err(Fault::Receiver)? {
+                Found::Bytes(written) => written,
+                Found::End => return Err(Fault::Receiver(Broken::TooShort)),
+                Found::Later => return Ok(Copied::Later),
+            };
+            let len = read.len.min(written.len).min(left);
+            let places = (
+                windows[0].place(read.address, len.into()),
+                windows[1].place(written.address, len.into()),
+            );
+            let (Some(source_at), Some(target_at)) = places else {
+                // They were RAM when they were checked, and RAM stays RAM.
+                return Err(Fault::NoRings);
+            };
+            let is_by_engine = len == bytes && u64::from(len) >= self.engine_from;
+            if is_by_engine {
+                let done = mover.move_by_engine(source_at, target_at, len.into());
+                done.map_err(|EngineFailed| Fault::Engine)?;
+            } else {
+                mover.copy(source_at, target_at, len.into());
+            }
+            source.pass(len);
+            target.chain.pass(len);
+            target.done += len;
+            if len == left {
+                return Ok(Copied::All { is_by_engine });
+            }
+        }
+    }
+
+    /// A chunk of the first packet of flow `index` can't be moved.
+    #[inline(never)]
+    fn give_up(
+        &mut self,
+        index: usize,
+        (sender, receiver): (usize, usize),
+        (header, fault): (&Header, Fault),
+        now: u64,
+        access: &mut impl Access,
+    ) {
+        let (port, broken) = match fault {
+            Fault::Engine => return self.fail(index, header, now, access),
+            Fault::Short => {
+                // Its buffers hold less than its header says.
+                self.shared.port(sender).refuse();
+                return self.fail(index, header, now, access);
+            }
+            Fault::NoRings => return self.unqueue(index, Where::Blocked),
+            Fault::Sender(broken) => (sender, broken),
+            Fault::Receiver(broken) => (receiver, broken),
+        };
+        // Its connections end with the next step, and the packet with them.
+        self.unqueue(index, Where::Blocked);
+        self.store.sockets[port].break_down(&self.shared.port(port).device, broken);
+        self.unreported = true;
+        self.mark(port);
+    }
+
+    /// The first packet of flow `index`, which is the first in the queue, has taken a step more than
+    /// a chunk may: it goes on as if it were the next packet.
+    #[inline(never)]
+    fn postpone(&mut self, index: usize, deadline: u64, now: u64) {
+        let line = &mut self.lines[index];
+        if line.flow.deadline > 0 {
+            let earliest = now.saturating_add(line.flow.deadline);
+            line.least = deadline.saturating_add(line.flow.period).max(earliest);
+            self.postponed = true;
+        }
+        self.unqueue(index, Where::Idle);
+        self.enqueue(index, now);
+    }
+
+    /// The first packet of flow `index` is another one, or it is moved from its start.
+    pub(crate) fn restart(&mut self, index: usize) {
+        let line = &mut self.lines[index];
+        line.moved = 0;
+        let receiver = usize::from(line.flow.to);
+        let target = &mut self.store.moves[index].target;
+        if let Some(held) = target.take() {
+            *target = self.store.sockets[receiver].put_back(held);
+        }
+    }
+
+    /// The buffer at `head` of `receiver` has the next `bytes` of the first packet of flow `index`,
+    /// in an access to its memory.
+    #[inline]
+    fn fill(
+        &mut self,
+        index: usize,
+        receiver: usize,
+        (head, bytes): (u16, u32),
+        access: &mut impl Access,
+    ) {
         let window = self.window(receiver);
         let socket = &mut self.store.sockets[receiver];
         let written = HEADER_LEN as u32 + bytes;
         let owner = Owner::messages(index);
-        let filled = socket.fill_buffer(&mut Memory::new(window, access), written, owner);
+        let filled = socket.fill(&mut Memory::new(window, access), (head, written), owner);
         if let Err(broken) = filled {
             socket.break_down(&self.shared.port(receiver).device, broken);
             self.mark(receiver);
@@ -705,29 +934,38 @@ impl<'a> Broker<'a> {
         *blocked = *blocked & !(1 << index) | u64::from(place == Where::Blocked) << index;
     }
 
-    /// Whether a receiver has a buffer for the next chunk of flow `index`, in an access to its
-    /// memory.
-    fn has_buffer(&mut self, receiver: usize, index: usize, access: &mut impl Access) -> bool {
+    /// The room that a receiver has for the next chunk of flow `index`, in an access to its memory.
+    fn find_room(
+        &mut self,
+        receiver: usize,
+        index: usize,
+        steps: &mut u32,
+        access: &mut impl Access,
+    ) -> Room {
         let window = self.window(receiver);
+        let held = self.store.moves[index].target.as_mut();
         let socket = &mut self.store.sockets[receiver];
         let is_in_vain = socket.notifies_in_vain() && socket.blocked == 0;
         let mut memory = Memory::new(window, access);
-        let has_buffer = socket.has_buffer(&mut memory, Owner::messages(index)).and_then(|has| {
-            if has && is_in_vain {
+        let find = || {
+            if held.is_none() && !socket.has_buffer(&mut memory, Owner::messages(index))? {
+                return Ok(Room::None);
+            }
+            if is_in_vain {
                 socket.refuse_notifications(&mut memory)?;
             }
-            Ok(has)
-        });
-        let has_buffer = has_buffer.unwrap_or_else(|broken| {
+            socket.measure(&mut memory, held, steps)
+        };
+        let room = find().unwrap_or_else(|broken| {
             socket.break_down(&self.shared.port(receiver).device, broken);
             self.unreported = true;
-            false
+            Room::None
         });
-        if !has_buffer {
+        if room == Room::None {
             // It may have asked for more.
             self.mark(receiver);
         }
-        has_buffer
+        room
     }
 
     /// No packet with a deadline is ready: what flows had before delays none that comes now.
@@ -788,10 +1026,10 @@ impl<'a> Broker<'a> {
         if is_sent && line.least > 0 {
             line.least = packet.deadline.max(line.least).saturating_add(line.flow.period);
         }
-        line.moved = 0;
         line.place = Where::Idle;
         let waited = core::mem::take(&mut line.waited);
         self.ready.pop();
+        self.restart(index);
         (sender, head, waited)
     }
 
@@ -860,72 +1098,23 @@ impl<'a> Broker<'a> {
     }
 }
 
-/// Buffers of a VM: a packet to send, or a buffer to receive into. They were its RAM when they were
-/// taken, and RAM stays RAM.
-#[derive(Clone, Copy)]
-struct Pieces<'a>(Window<'a>, &'a [Segment]);
-
-impl Pieces<'_> {
-    /// Bytes of all.
-    fn len(&self) -> u64 {
-        self.1.iter().map(|segment| u64::from(segment.len)).sum()
-    }
-
-    /// The longest piece from byte `offset` on: its address in the broker's address space, and its
-    /// bytes.
-    fn at(&self, mut offset: u64) -> Option<(u64, u64)> {
-        for segment in self.1 {
-            let len = u64::from(segment.len);
-            if offset < len {
-                let (ipa, left) = (segment.address.wrapping_add(offset), len - offset);
-                return self.0.place(ipa, left).map(|address| (address, left));
-            }
-            offset -= len;
-        }
-        None
-    }
+/// What became of a chunk.
+#[derive(Clone, Copy, Debug)]
+enum Copied {
+    /// It was moved, or what was left of it.
+    All { is_by_engine: bool },
+    /// A part was: there are more descriptors than are read at once.
+    Later,
 }
 
-/// Writes a header at the start of a buffer.
-fn scatter(access: &mut impl Access, buffer: &Pieces<'_>, header: &Header) {
-    let bytes = Aligned(header.to_bytes());
-    if let Some((to, len)) = buffer.at(0)
-        && len >= HEADER_LEN as u64
-    {
-        return access.write(to, &bytes.0);
-    }
-    let mut done = 0;
-    while let Some((to, len)) = buffer.at(done as u64)
-        && let Some(rest) = bytes.0.get(done..).filter(|rest| !rest.is_empty())
-    {
-        let len = rest.len().min(usize::try_from(len).unwrap_or(usize::MAX));
-        access.write(to, &rest[..len]);
-        done += len;
-    }
-}
-
-/// Moves so many bytes from byte `from.1` of a packet's buffers to behind the header of the
-/// receiver's. Returns whether the DMA engine moved them: it moves at least `engine_from` bytes
-/// that are one piece on both sides. More pieces are the core's, as drivers choose them and each
-/// would be a transfer.
-fn transfer(
-    mover: &mut impl Mover,
-    from: (&Pieces<'_>, u64),
-    (buffer, bytes): (&Pieces<'_>, u64),
-    engine_from: u64,
-) -> Result<bool, EngineFailed> {
-    let mut done = 0;
-    while done < bytes
-        && let Some((source, source_len)) = from.0.at(from.1 + done)
-        && let Some((target, target_len)) = buffer.at(HEADER_LEN as u64 + done)
-    {
-        let len = source_len.min(target_len).min(bytes - done);
-        if len == bytes && bytes >= engine_from {
-            mover.move_by_engine(source, target, len)?;
-            return Ok(true);
-        }
-        mover.copy(source, target, len);
-        done += len;
-    }
-    Ok(false)
+/// Why a chunk was not moved.
+#[derive(Clone, Copy, Debug)]
+enum Fault {
+    Engine,
+    /// The packet ends before its payload does.
+    Short,
+    Sender(Broken),
+    Receiver(Broken),
+    /// An end has no ring any more, which is not taken in yet.
+    NoRings,
 }

@@ -124,12 +124,17 @@ impl Broker<'_> {
         for flow in 0..self.flows {
             let line = &mut self.lines[flow];
             if usize::from(line.flow.from) == index {
-                (line.first, line.last, line.moved) = (NONE, NONE, 0);
+                (line.first, line.last) = (NONE, NONE);
                 line.queued = 0;
                 line.waited = false;
                 if line.place == Where::Blocked {
                     self.put(flow, Where::Idle);
                 }
+                self.restart(flow);
+            }
+            if usize::from(self.lines[flow].flow.to) == index {
+                // What was moved in part goes to rings that are no more.
+                self.store.moves[flow].target = None;
             }
         }
         self.store.sockets[index].forget(epoch);

@@ -5,19 +5,17 @@ use crate::{
     RING, bits,
     broker::{Broker, Line, Mover, NONE, Where},
     ram::{Access, Memory},
-    socket::Owner,
+    socket::{Owner, Payload},
     taken::{Fate, Taken},
 };
 use weir_partition::flows::{BrokerFlow, FLOWS, PacketEvent, PacketRecord};
 use weir_trace::{phases::pack, record::packet};
 use weir_units::Cid;
 use weir_vsock::{
-    GuestMemory,
     flows::{FlowRule, PacketVerdict, admit},
-    memory::Aligned,
     multicast::Post,
-    queue::{Broken, Segment},
-    vsock::{HEADER_LEN, Header, Malformed, Operation},
+    queue::Broken,
+    vsock::{Header, Malformed, Operation},
 };
 
 impl Broker<'_> {
@@ -213,7 +211,11 @@ impl Broker<'_> {
         access: &mut impl Access,
     ) -> bool {
         let device = self.device(index);
-        if !self.store.sockets[index].more || !device.begin(self.store.sockets[index].epoch) {
+        let goes_on = self.store.sockets[index].gathered.is_some();
+        if !self.store.sockets[index].more
+            || goes_on && !self.may_spend(index)
+            || !device.begin(self.store.sockets[index].epoch)
+        {
             return false;
         }
         let locked = mover.ticks();
@@ -224,27 +226,41 @@ impl Broker<'_> {
             self.unreported = true;
             false
         });
-        let taken = &mut self.store.sockets[index].taken;
-        let parsing = mover.ticks().wrapping_sub(locked);
-        taken.phases |= pack([0, parsing, locked.wrapping_sub(begun), 0]);
+        if self.store.sockets[index].gathered.is_some() {
+            // Its driver has cut the header into many buffers.
+            self.spend(index);
+        }
+        if is_taken {
+            // Of a header that took several steps, those of the last one.
+            let parsing = mover.ticks().wrapping_sub(locked);
+            let taken = &mut self.store.sockets[index].taken;
+            taken.phases |= pack([0, parsing, locked.wrapping_sub(begun), 0]);
+        }
         is_taken
     }
 
-    /// Takes the next packet out of the ring of a device, in an access to its memory. `now` is in
-    /// ticks.
+    /// Takes the next packet out of the ring of a device, in an access to its memory; false if there
+    /// is none, or if only a part of its header was read. `now` is in ticks.
     #[inline(never)]
     fn take(&mut self, index: usize, now: u64, access: &mut impl Access) -> Result<bool, Broken> {
         let mut memory = Memory::new(self.window(index), access);
+        let clock = self.clock();
         let socket = &mut self.store.sockets[index];
-        let Some(head) = socket.take(&mut memory, now)? else { return Ok(false) };
-        let (stamp, transport) = socket.stamp(&self.shared.port(index).device);
-        let packet = &mut socket.packets[usize::from(head) % RING];
-        let mut bytes = Aligned([0; HEADER_LEN]);
-        let len = gather(&mut memory, packet.chain.readable(), &mut bytes.0)?;
-        packet.header = Header::from_bytes(&bytes.0);
+        if socket.gathered.is_none() {
+            let Some(head) = socket.take(&mut memory, now)? else { return Ok(false) };
+            let (stamp, transport) = socket.stamp(&self.shared.port(index).device);
+            let (seen, phases) = (clock.ns(stamp), pack([transport, 0, 0, 0]));
+            socket.taken = Taken { head, seen, stamp, phases, ..Taken::NONE };
+        }
+        let Some(payload) = socket.gather(&mut memory)? else { return Ok(false) };
         socket.ask_for_next(&mut memory)?;
-        let header = self.header(index, head);
-        let room = len.checked_sub(HEADER_LEN as u64);
+        let header = self.header(index, self.store.sockets[index].taken.head);
+        let room = match payload {
+            Payload::NoHeader => None,
+            Payload::UpTo(room) => Some(room.into()),
+            // It is checked as it is moved.
+            Payload::Unknown => Some(u64::MAX),
+        };
         let checked = room.map(|room| header.check(Cid::of_vm(index as u32), room));
         let fate = match checked {
             None | Some(Err(Malformed::Unknown | Malformed::Source | Malformed::Length)) => {
@@ -265,8 +281,7 @@ impl Broker<'_> {
                 PacketVerdict::Refuse => Fate::Refused,
             },
         };
-        let (seen, phases) = (self.clock().ns(stamp), pack([transport, 0, 0, 0]));
-        self.store.sockets[index].taken = Taken { head, seen, stamp, phases, fate };
+        self.store.sockets[index].taken.fate = fate;
         Ok(true)
     }
 
@@ -403,8 +418,9 @@ impl Broker<'_> {
             self.store.sockets[port].packets[usize::from(last) % RING].next = head;
             return;
         }
-        (line.first, line.moved) = (head, 0);
-        if line.place == Where::Idle {
+        line.first = head;
+        self.restart(flow);
+        if self.lines[flow].place == Where::Idle {
             self.enqueue(flow, now);
         }
     }
@@ -423,8 +439,9 @@ impl Broker<'_> {
         for (index, bit) in group.zip(0..8) {
             let line = &mut self.lines[index];
             if line.first == NONE && members >> bit & 1 != 0 {
-                (line.first, line.moved) = (head, 0);
-                if line.place == Where::Idle {
+                line.first = head;
+                self.restart(index);
+                if self.lines[index].place == Where::Idle {
                     self.enqueue(index, now);
                 }
             }
@@ -476,11 +493,11 @@ impl Broker<'_> {
         let line = &mut self.lines[index];
         let port = usize::from(line.flow.from);
         let mut head = core::mem::replace(&mut line.first, NONE);
-        line.moved = 0;
         line.waited = false;
         if line.place == Where::Blocked {
             self.put(index, Where::Idle);
         }
+        self.restart(index);
         // Bounded: a list has each head once at most.
         for _ in 0..RING {
             let Some(packet) = self.store.sockets[port].packets.get(usize::from(head)) else {
@@ -491,24 +508,4 @@ impl Broker<'_> {
             head = next;
         }
     }
-}
-
-/// Copies the first bytes of buffers; gives the bytes of all.
-fn gather(
-    memory: &mut impl GuestMemory,
-    segments: &[Segment],
-    to: &mut [u8; HEADER_LEN],
-) -> Result<u64, Broken> {
-    let len = segments.iter().map(|segment| u64::from(segment.len)).sum();
-    if let Some(first) = segments.first().filter(|first| first.len as usize >= HEADER_LEN) {
-        memory.read(first.address, to)?;
-        return Ok(len);
-    }
-    let mut rest = to.as_mut_slice();
-    for segment in segments {
-        let (now, later) = rest.split_at_mut(rest.len().min(segment.len as usize));
-        memory.read(segment.address, now)?;
-        rest = later;
-    }
-    Ok(len)
 }

@@ -13,7 +13,8 @@ use weir_partition::{
 use weir_vsock::{
     GuestMemory,
     device::{RX, TX},
-    queue::{Broken, Chain, Queue},
+    memory::Aligned,
+    queue::{Broken, Chain, Direction, Found, Queue, STRIDE},
     vsock::{HEADER_LEN, Header, MAX_PAYLOAD},
 };
 
@@ -170,6 +171,13 @@ impl Filled {
         }
     }
 
+    /// A chain that the device has taken has these descriptors, one bit each: the driver has the
+    /// chains no longer that began with them.
+    #[inline]
+    fn reuse(&mut self, descriptors: &mut u64) {
+        bits(core::mem::take(descriptors)).for_each(|head| self.release(head as u16));
+    }
+
     /// The chain at `head` was filled.
     fn note(&mut self, head: u16, owner: Owner) {
         self.release(head);
@@ -216,9 +224,187 @@ impl Filled {
     }
 }
 
+/// A receive buffer, and how far it is filled.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Buffer {
+    pub(crate) chain: Chain,
+    /// Bytes of it that were found, and whether these are all.
+    room: u32,
+    is_measured: bool,
+    /// Its descriptors, one bit each, if it has several.
+    descriptors: u64,
+    /// Bytes that are written, the header's first.
+    pub(crate) done: u32,
+    /// Bytes of payload that it gets; none before its chunk has begun.
+    pub(crate) bytes: Option<u32>,
+}
+
+impl Buffer {
+    const NONE: Self = Self::new(Chain::EMPTY);
+
+    const fn new(chain: Chain) -> Self {
+        Self { chain, room: 0, is_measured: false, descriptors: 0, done: 0, bytes: None }
+    }
+
+    /// Finds how many bytes it has, without those of a header; none after as many descriptors as it
+    /// may read now.
+    #[inline]
+    fn measure(
+        &mut self,
+        queue: &Queue,
+        memory: &mut impl GuestMemory,
+        steps: &mut u32,
+    ) -> Result<Option<u32>, Broken> {
+        if !self.is_measured {
+            if let Found::Bytes(only) =
+                queue.walk(memory, &mut self.chain, Direction::Write, steps)?
+                && self.room == 0
+                && !self.chain.goes_on()
+            {
+                // Most buffers are in one piece.
+                (self.room, self.is_measured) = (only.len, true);
+            } else if !self.measure_pieces(queue, memory, steps)? {
+                return Ok(None);
+            }
+        }
+        let room = self.room.checked_sub(HEADER_LEN as u32).filter(|room| *room > 0);
+        room.ok_or(Broken::TooShort).map(Some)
+    }
+
+    /// As [`Self::measure`], of a buffer in pieces; false if it has more.
+    #[inline(never)]
+    fn measure_pieces(
+        &mut self,
+        queue: &Queue,
+        memory: &mut impl GuestMemory,
+        steps: &mut u32,
+    ) -> Result<bool, Broken> {
+        loop {
+            match queue.walk(memory, &mut self.chain, Direction::Write, steps)? {
+                Found::Bytes(segment) => {
+                    self.room = self.room.saturating_add(segment.len);
+                    self.chain.pass(segment.len);
+                }
+                Found::End => {
+                    (self.descriptors, self.is_measured) = (self.chain.descriptors(), true);
+                    self.chain = queue.again(&self.chain);
+                    return Ok(true);
+                }
+                Found::Later => return Ok(false),
+            }
+        }
+    }
+
+    /// Writes what is left of a header; false after as many descriptors as it may read now.
+    #[inline]
+    pub(crate) fn put_header(
+        &mut self,
+        queue: &Queue,
+        memory: &mut impl GuestMemory,
+        header: &Header,
+        steps: &mut u32,
+    ) -> Result<bool, Broken> {
+        let bytes = Aligned(header.to_bytes());
+        if self.done == 0 {
+            let Found::Bytes(first) =
+                queue.walk(memory, &mut self.chain, Direction::Write, steps)?
+            else {
+                return self.put_rest(queue, memory, &bytes.0, steps);
+            };
+            if first.len as usize >= HEADER_LEN {
+                memory.write(first.address, &bytes.0)?;
+                self.chain.pass(HEADER_LEN as u32);
+                self.done = HEADER_LEN as u32;
+                return Ok(true);
+            }
+        }
+        self.put_rest(queue, memory, &bytes.0, steps)
+    }
+
+    /// As [`Self::put_header`], of a header in pieces.
+    #[inline(never)]
+    fn put_rest(
+        &mut self,
+        queue: &Queue,
+        memory: &mut impl GuestMemory,
+        header: &[u8; HEADER_LEN],
+        steps: &mut u32,
+    ) -> Result<bool, Broken> {
+        while let Some(rest) = header.get(self.done as usize..).filter(|rest| !rest.is_empty()) {
+            match queue.walk(memory, &mut self.chain, Direction::Write, steps)? {
+                Found::Bytes(segment) => {
+                    let len = rest.len().min(segment.len as usize);
+                    memory.write(segment.address, &rest[..len])?;
+                    self.chain.pass(len as u32);
+                    self.done += len as u32;
+                }
+                Found::End => return Err(Broken::TooShort),
+                Found::Later => return Ok(false),
+            }
+        }
+        Ok(true)
+    }
+
+    /// What was written to it is of no use: it is filled anew.
+    fn restart(&mut self, queue: &Queue) {
+        (self.chain, self.done, self.bytes) = (queue.again(&self.chain), 0, None);
+    }
+}
+
+/// A control packet that is written in part.
+#[derive(Clone, Copy, Debug)]
+struct Writing {
+    buffer: Buffer,
+    header: Header,
+    owner: Owner,
+}
+
+/// Bytes that a packet has behind its header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Payload {
+    /// It ends within its header.
+    NoHeader,
+    /// So many.
+    UpTo(u32),
+    /// In buffers that are not read yet.
+    Unknown,
+}
+
+/// Where the first packet of a flow is being moved from and to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Move {
+    /// The payload that was not moved yet.
+    pub(crate) source: Chain,
+    /// The receive buffer that has a part of a chunk, or is kept for the next one.
+    pub(crate) target: Option<Buffer>,
+}
+
+impl Move {
+    /// Of no packet.
+    pub(crate) const NONE: Self = Self { source: Chain::EMPTY, target: None };
+
+    /// Bytes of payload of the chunk that has begun.
+    #[inline]
+    pub(crate) fn begun(&self) -> Option<u32> {
+        self.target.as_ref().and_then(|target| target.bytes)
+    }
+}
+
+/// Whether a receiver has room for a chunk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Room {
+    /// It has no buffer that the flow may take.
+    None,
+    /// Its buffer has more descriptors than are read at once.
+    Later,
+    /// For so many bytes of payload.
+    Bytes(u32),
+}
+
 /// A packet that waits, or is being moved.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Packet {
+    /// At its payload.
     pub(crate) chain: Chain,
     pub(crate) header: Header,
     /// Not moved before this time, in ns of the counter.
@@ -292,10 +478,12 @@ pub(crate) struct Socket {
     polled: Polled,
     /// Where its RAM is, most of it.
     pub(crate) ram: Piece,
-    queues: [Option<Queue>; 2],
+    pub(crate) queues: [Option<Queue>; 2],
     /// The packet that was taken last; whether it may have nothing done for it yet.
     pub(crate) taken: Taken,
     pub(crate) holds: bool,
+    /// Bytes of its header that were read, while these are not all.
+    pub(crate) gathered: Option<u8>,
     /// There may be packets in the ring to send.
     pub(crate) more: bool,
     /// Since a packet with a deadline is ready to be moved: packets that were taken and are in no
@@ -316,7 +504,7 @@ pub(crate) struct Socket {
     /// There is a receive buffer for the next chunk; whether any flow may take it.
     has_buffer: bool,
     is_spare: bool,
-    pub(crate) buffer: Chain,
+    buffer: Buffer,
     /// Flows that wait for a receive buffer, one bit each.
     pub(crate) blocked: u64,
     /// Flows that the VM sends, and those that it receives, one bit each.
@@ -329,6 +517,7 @@ pub(crate) struct Socket {
     waits: usize,
     filled: Filled,
     waiting: [(Header, Owner); WAITING],
+    writing: Option<Writing>,
     /// By the heads of their chains.
     pub(crate) packets: [Packet; RING],
 }
@@ -347,18 +536,20 @@ impl Socket {
         spent: 0,
         taken: Taken::NONE,
         holds: false,
+        gathered: None,
         is_last: false,
         returned: false,
         notifies: true,
         has_buffer: false,
         is_spare: false,
-        buffer: Chain::EMPTY,
+        buffer: Buffer::NONE,
         filled: Filled::NONE,
         flow_ends: 0,
         messages: [0; FLOWS],
         ends: false,
         waiting: [(Header::ZERO, Owner::NONE); WAITING],
         waits: 0,
+        writing: None,
         supplied: false,
         blocked: 0,
         flows_from: 0,
@@ -407,7 +598,7 @@ impl Socket {
     pub(crate) fn forget(&mut self, epoch: u32) {
         self.is_broken &= self.epoch == epoch;
         (self.epoch, self.queues, self.ends) = (epoch, [None; 2], false);
-        self.holds = false;
+        (self.holds, self.gathered, self.writing) = (false, None, None);
         (self.polled, self.waits, self.has_buffer) = (Polled::NEVER, 0, false);
         (self.returned, self.notifies, self.supplied) = (false, true, false);
         self.packets.iter_mut().for_each(|packet| packet.members = 0);
@@ -440,7 +631,7 @@ impl Socket {
     }
 
     /// Takes the next packet's chain to [`Self::packets`] and returns its head; none if there is
-    /// none. `now` is in ticks.
+    /// none. `now` is in ticks. Its header is to be [gathered](Self::gather).
     pub(crate) fn take(
         &mut self,
         memory: &mut impl GuestMemory,
@@ -462,10 +653,49 @@ impl Socket {
             self.settle();
             return Ok(None);
         }
-        let packets = &mut self.packets;
-        let head = queue
-            .pop_announced(memory, move |head| &mut packets[usize::from(head) % RING].chain)?;
-        Ok(Some(head))
+        let chain = queue.pop_announced(memory)?;
+        self.packets[usize::from(chain.head()) % RING].chain = chain;
+        self.gathered = Some(0);
+        Ok(Some(chain.head()))
+    }
+
+    /// Reads the header of the packet that was taken last, up to its payload. Returns how many
+    /// bytes of payload there may be; none if the header is in more buffers than one walk is along:
+    /// then this is to be called again.
+    #[inline]
+    pub(crate) fn gather(
+        &mut self,
+        memory: &mut impl GuestMemory,
+    ) -> Result<Option<Payload>, Broken> {
+        let Some(queue) = &self.queues[TX] else { return Ok(None) };
+        let packet = &mut self.packets[usize::from(self.taken.head) % RING];
+        let chain = &mut packet.chain;
+        let (mut steps, mut done) = (STRIDE, usize::from(self.gathered.unwrap_or(0)));
+        let mut bytes = Aligned([0; HEADER_LEN]);
+        if done > 0 {
+            bytes.0 = packet.header.to_bytes();
+        }
+        while let Some(rest) = bytes.0.get_mut(done..).filter(|rest| !rest.is_empty()) {
+            let found = queue.walk(memory, chain, Direction::Read, &mut steps)?;
+            let Found::Bytes(segment) = found else {
+                packet.header = Header::from_bytes(&bytes.0);
+                let is_later = found == Found::Later;
+                self.gathered = is_later.then_some(done as u8);
+                return Ok((!is_later).then_some(Payload::NoHeader));
+            };
+            let len = rest.len().min(segment.len as usize);
+            memory.read(segment.address, &mut rest[..len])?;
+            chain.pass(len as u32);
+            done += len;
+        }
+        packet.header = Header::from_bytes(&bytes.0);
+        self.gathered = None;
+        if packet.header.len > 0 {
+            // The payload is often in one buffer, which is checked before the packet waits.
+            queue.walk(memory, chain, Direction::Read, &mut steps)?;
+        }
+        let is_all = !chain.goes_on();
+        Ok(Some(if is_all { Payload::UpTo(chain.len_here()) } else { Payload::Unknown }))
     }
 
     /// The packet that was taken last was the last that was available: asks for a notification of
@@ -522,7 +752,7 @@ impl Socket {
         memory: &mut impl GuestMemory,
         owner: Owner,
     ) -> Result<bool, Broken> {
-        if self.waits > 0 && self.is_behind(owner) {
+        if (self.waits > 0 || self.writing.is_some()) && self.is_behind(owner) {
             return Ok(false);
         }
         if self.has_buffer && self.is_spare {
@@ -535,10 +765,50 @@ impl Socket {
         Ok(self.is_spare || self.has_own(memory, owner)?)
     }
 
+    /// Finds the room for a chunk: in `held`, or in the buffer that [`Self::has_buffer`].
+    #[inline]
+    pub(crate) fn measure(
+        &mut self,
+        memory: &mut impl GuestMemory,
+        held: Option<&mut Buffer>,
+        steps: &mut u32,
+    ) -> Result<Room, Broken> {
+        let Some(queue) = &self.queues[RX] else { return Ok(Room::None) };
+        let buffer = held.unwrap_or(&mut self.buffer);
+        let room = buffer.measure(queue, memory, steps)?;
+        self.filled.reuse(&mut buffer.descriptors);
+        Ok(room.map_or(Room::Later, Room::Bytes))
+    }
+
+    /// Hands over the buffer for the next chunk.
+    #[inline]
+    pub(crate) const fn take_buffer(&mut self) -> Buffer {
+        self.has_buffer = false;
+        self.buffer
+    }
+
+    /// A chunk of `owner` is only moved in part, to the buffer at `head`.
+    pub(crate) fn hold(&mut self, head: u16, owner: Owner) {
+        self.filled.note(head, owner);
+    }
+
+    /// What was written to `held`, which a flow has, is of no use. Returns it if the flow is to keep
+    /// it for its next packet.
+    pub(crate) fn put_back(&mut self, mut held: Buffer) -> Option<Buffer> {
+        let queue = self.queues[RX].as_ref()?;
+        held.restart(queue);
+        if self.has_buffer {
+            return Some(held);
+        }
+        self.filled.release(held.chain.head());
+        (self.buffer, self.has_buffer, self.is_spare) = (held, true, false);
+        None
+    }
+
     /// Whether a control packet or a flow waits for a receive buffer.
     #[inline]
     pub(crate) const fn is_waited_for(&self) -> bool {
-        self.waits > 0 || self.blocked != 0
+        self.waits > 0 || self.blocked != 0 || self.writing.is_some()
     }
 
     /// Whether the driver notifies of each receive buffer, and no control packet waits for one.
@@ -574,7 +844,9 @@ impl Socket {
     /// them.
     #[inline(never)]
     fn is_behind(&self, messages: Owner) -> bool {
-        self.waiting.iter().take(self.waits).any(|(_, owner)| owner.0 == messages.0 | 1)
+        let waiting = self.waiting.iter().take(self.waits).map(|(_, owner)| *owner);
+        let begun = self.writing.iter().map(|writing| writing.owner);
+        waiting.chain(begun).any(|owner| owner.0 == messages.0 | 1)
     }
 
     /// As [`Self::has_buffer`], of the reserve.
@@ -625,19 +897,8 @@ impl Socket {
         Ok(!self.filled.admits(owner, (queue, ready, kept), memory)?)
     }
 
-    /// The buffer for a chunk was filled with so many bytes.
-    #[inline]
-    pub(crate) fn fill_buffer(
-        &mut self,
-        memory: &mut impl GuestMemory,
-        written: u32,
-        owner: Owner,
-    ) -> Result<(), Broken> {
-        self.has_buffer = false;
-        self.fill(memory, (self.buffer.head, written), owner)
-    }
-
     /// A buffer was filled.
+    #[inline]
     pub(crate) fn fill(
         &mut self,
         memory: &mut impl GuestMemory,
@@ -662,7 +923,7 @@ impl Socket {
     ) -> Result<bool, Broken> {
         let waiting = self.waiting.iter().take(self.waits);
         let waits = waiting.filter(|(_, other)| *other == owner).count();
-        if waits == 0 && self.write(memory, header, owner)? {
+        if waits == 0 && self.writing.is_none() && self.write(memory, header, owner)? {
             return Ok(true);
         }
         let flows = self.flow_ends.count_ones() as usize;
@@ -680,12 +941,21 @@ impl Socket {
     /// that may go.
     pub(crate) fn pass_waiting(&mut self, memory: &mut impl GuestMemory) -> Result<bool, Broken> {
         self.supplied = false;
+        if self.writing.is_some() {
+            self.write_on(memory)?;
+            // Others may be behind it.
+            self.supplied = true;
+            return Ok(true);
+        }
         Ok(self.waits > 0 && self.pass_oldest(memory)?)
     }
 
     /// Passes the control packet that waits longest of those whose owner may take a buffer; false
     /// if there is none, and then the driver notifies when there is another buffer.
     fn pass_oldest(&mut self, memory: &mut impl GuestMemory) -> Result<bool, Broken> {
+        if self.writing.is_some() {
+            return Ok(false);
+        }
         let mut tried = 0u128;
         for place in 0..self.waits {
             let (header, owner) = self.waiting[place];
@@ -709,58 +979,70 @@ impl Socket {
         Ok(false)
     }
 
-    /// Writes a control packet of `owner` into the next buffer; false if there is none that it may
-    /// take.
+    /// Writes a control packet of `owner` into the next buffer, or its first part; false if there is
+    /// none that it may take.
     fn write(
         &mut self,
         memory: &mut impl GuestMemory,
         header: &Header,
         owner: Owner,
     ) -> Result<bool, Broken> {
-        let mut chain = Chain::EMPTY;
-        let mut is_taken = self.pop_to(memory, self.filled.reserve, Some(&mut chain))?;
-        if !is_taken && let Some(queue) = &self.queues[RX] {
+        let mut taken = self.pop_chain(memory, self.filled.reserve)?;
+        if taken.is_none()
+            && let Some(queue) = &self.queues[RX]
+        {
             let ready = queue.available(memory)?;
             if self.filled.admits(owner, (queue, ready, 0), memory)? {
-                is_taken = self.pop_to(memory, 0, Some(&mut chain))?;
+                taken = self.pop_chain(memory, 0)?;
             }
         }
-        if !is_taken {
-            return Ok(false);
-        }
-        let bytes = header.to_bytes();
-        let mut rest = bytes.as_slice();
-        for segment in chain.writable() {
-            let len = rest.len().min(segment.len as usize);
-            let (now, later) = rest.split_at(len);
-            memory.write(segment.address, now)?;
-            rest = later;
-        }
-        self.fill(memory, (chain.head, HEADER_LEN as u32), owner)?;
+        let Some(chain) = taken else { return Ok(false) };
+        self.writing = Some(Writing { buffer: Buffer::new(chain), header: *header, owner });
+        self.write_on(memory)?;
         Ok(true)
+    }
+
+    /// Goes on with the control packet that is written in part.
+    fn write_on(&mut self, memory: &mut impl GuestMemory) -> Result<(), Broken> {
+        let (Some(writing), Some(queue)) = (&mut self.writing, &self.queues[RX]) else {
+            return Ok(());
+        };
+        let Writing { buffer, header, owner } = writing;
+        let (owner, mut steps) = (*owner, STRIDE);
+        let head = buffer.chain.head();
+        let is_measured = buffer.measure(queue, memory, &mut steps)?.is_some();
+        self.filled.reuse(&mut buffer.descriptors);
+        if !is_measured || !buffer.put_header(queue, memory, header, &mut steps)? {
+            self.supplied = true;
+            return Ok(());
+        }
+        self.writing = None;
+        self.fill(memory, (head, HEADER_LEN as u32), owner)
     }
 
     /// Takes the next receive buffer for a chunk, if there are more than `kept`; false if not.
     #[inline]
     fn pop_buffer(&mut self, memory: &mut impl GuestMemory, kept: u16) -> Result<bool, Broken> {
-        self.pop_to(memory, kept, None)
+        let taken = self.pop_chain(memory, kept)?;
+        if let Some(chain) = taken {
+            self.buffer = Buffer::new(chain);
+        }
+        Ok(taken.is_some())
     }
 
-    /// Takes the next receive buffer to `place`, if there are more than `kept`; false if not.
-    /// Without a place it is the one for the next chunk.
+    /// Takes the next receive buffer, if there are more than `kept`.
     #[inline(never)]
-    fn pop_to(
+    fn pop_chain(
         &mut self,
         memory: &mut impl GuestMemory,
         kept: u16,
-        place: Option<&mut Chain>,
-    ) -> Result<bool, Broken> {
-        let Some(queue) = &mut self.queues[RX] else { return Ok(false) };
-        let chain = place.unwrap_or(&mut self.buffer);
-        let Some(head) = queue.pop_into(memory, kept, |_| &mut *chain)? else { return Ok(false) };
-        self.filled.take(head, queue.taken());
-        let room: u64 = chain.writable().iter().map(|segment| u64::from(segment.len)).sum();
-        if room <= HEADER_LEN as u64 { Err(Broken::TooShort) } else { Ok(true) }
+    ) -> Result<Option<Chain>, Broken> {
+        let Some(queue) = &mut self.queues[RX] else { return Ok(None) };
+        let taken = queue.pop_beyond(memory, kept)?;
+        if let Some(chain) = &taken {
+            self.filled.take(chain.head(), queue.taken());
+        }
+        Ok(taken)
     }
 
     /// Whether the driver wants an interrupt for what it got back.
@@ -779,6 +1061,7 @@ impl Socket {
         (self.queues, self.is_broken, self.has_buffer) = ([None; 2], true, false);
         self.ends = true;
         (self.more, self.supplied, self.holds) = (false, false, false);
+        (self.gathered, self.writing) = (None, None);
         device.break_down(self.epoch, broken);
     }
 }

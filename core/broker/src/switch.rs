@@ -5,8 +5,9 @@
 //! own memory, checks it, and copies it from there into a receive buffer of each VM that it is for.
 //! A frame waits nowhere in between: a receiver without a buffer, or between two boots, loses it.
 //!
-//! Drivers are served in turn, one frame each, and one step takes one frame or gives it to one VM:
-//! a driver that floods delays the others by one frame per frame of theirs.
+//! Drivers are served in turn, one frame each, and one step takes one frame or gives it to one VM,
+//! or the part of it that is in [`STRIDE`](weir_vsock::queue::STRIDE) buffers: a driver that floods
+//! delays the others by one frame per frame of theirs.
 
 use crate::{
     broker::Step,
@@ -21,8 +22,8 @@ use weir_partition::{
 };
 use weir_vsock::{
     GuestMemory,
-    net::{self, EthernetFrame, MOST_FRAME, Station},
-    queue::{Broken, Queue},
+    net::{self, Delivery, EthernetFrame, MOST_FRAME, Station},
+    queue::{Broken, Chain, Queue},
 };
 
 /// The queue by which a driver receives, and the one by which it sends.
@@ -108,6 +109,11 @@ pub struct Switch<'a> {
     /// The frame that is passed on, and the ports that have not got it yet, one bit each.
     frame: EthernetFrame,
     targets: u32,
+    /// What is known of the frame that is only taken in part: its port, the epoch of its device,
+    /// and the rest of it.
+    taking: Option<(usize, u32, Chain)>,
+    /// The same of a frame that is only given in part, to the first of the targets.
+    giving: Option<(u32, Delivery)>,
 }
 
 impl<'a> Switch<'a> {
@@ -119,7 +125,8 @@ impl<'a> Switch<'a> {
         let ports: [Port; PORTS] =
             core::array::from_fn(|index| Port::new(&shared.port(index).settings()));
         let end = ports.iter().rposition(|port| port.is_there).map_or(0, |last| last + 1);
-        Self { shared, ports, end, turn: 0, frame: EthernetFrame::EMPTY, targets: 0 }
+        let frame = EthernetFrame::EMPTY;
+        Self { shared, ports, end, turn: 0, frame, targets: 0, taking: None, giving: None }
     }
 
     /// Takes one frame from a ring, or gives the one that was taken to one VM. `now` is in ns of
@@ -129,8 +136,16 @@ impl<'a> Switch<'a> {
     pub fn step(&mut self, now: u64, access: &mut impl Access) -> Option<Step> {
         if self.targets != 0 {
             let to = self.targets.trailing_zeros() as usize;
-            self.targets &= self.targets - 1;
-            return Some(self.deliver(to % PORTS, access));
+            let step = self.deliver(to % PORTS, access);
+            if self.giving.is_none() {
+                self.targets &= self.targets - 1;
+            }
+            return Some(step);
+        }
+        if let Some((index, ..)) = self.taking
+            && let Some(step) = self.serve(index, now, access)
+        {
+            return Some(step);
         }
         // Bounded: each port once.
         for _ in 0..self.end {
@@ -151,7 +166,8 @@ impl<'a> Switch<'a> {
         }
         let device = &self.shared.port(index).device;
         let notified = device.notified(TX);
-        port.more |= notified != port.notified;
+        let taking = self.taking.take();
+        port.more |= notified != port.notified || taking.is_some();
         if !port.more {
             return None;
         }
@@ -165,7 +181,9 @@ impl<'a> Switch<'a> {
             return Some(Step::Again);
         }
         let mut memory = Memory::new(window(self.shared, index), access);
-        let taken = take(port, &mut queue, &mut self.frame, (now, &mut memory));
+        let mut rest = taking.filter(|(_, epoch, _)| *epoch == port.epoch).map(|(.., rest)| rest);
+        let taken = take(port, &mut queue, (&mut self.frame, &mut rest), (now, &mut memory));
+        self.taking = rest.map(|rest| (index, port.epoch, rest));
         let wanted = queue.wants_interrupt(&mut memory) == Ok(true);
         device.end();
         port.queues[TX] = Some(queue);
@@ -211,6 +229,7 @@ impl<'a> Switch<'a> {
         }
         let device = &self.shared.port(index).device;
         port.refresh(device);
+        let giving = self.giving.take().filter(|(epoch, _)| *epoch == port.epoch);
         let begun = port.queues[RX].filter(|_| device.begin(port.epoch));
         let Some(mut queue) = begun else {
             port.counts.missed += 1;
@@ -218,13 +237,16 @@ impl<'a> Switch<'a> {
             return Step::Again;
         };
         let mut memory = Memory::new(window(self.shared, index), access);
-        let given = give(&mut queue, &self.frame, &mut memory);
+        let mut rest = giving.map(|(_, rest)| rest);
+        let given = give(&mut queue, &self.frame, &mut rest, &mut memory);
+        self.giving = rest.map(|rest| (port.epoch, rest));
         let wanted = queue.wants_interrupt(&mut memory) == Ok(true);
         device.end();
         port.queues[RX] = Some(queue);
         match given {
-            Ok(true) => port.counts.received += 1,
-            Ok(false) => port.counts.missed += 1,
+            Ok(Some(true)) => port.counts.received += 1,
+            Ok(Some(false)) => port.counts.missed += 1,
+            Ok(None) => {}
             Err(broken) => port.break_down(device, broken),
         }
         self.shared.port(index).set_counts(port.counts);
@@ -249,40 +271,54 @@ fn window(shared: &Shared, index: usize) -> Window<'_> {
 
 const PORTS_MASK: u32 = (1 << PORTS) - 1;
 
-/// Takes the next frame out of a ring: none if that is empty; whether it was copied, and not
-/// dropped.
+/// Takes the next frame out of a ring, or goes on with the `rest` of one: none if the ring is empty;
+/// whether it was copied, and not dropped. A frame that is longer than one walk leaves a `rest`.
 fn take(
     port: &mut Port,
     queue: &mut Queue,
-    frame: &mut EthernetFrame,
+    (frame, rest): (&mut EthernetFrame, &mut Option<Chain>),
     (now, memory): (u64, &mut impl GuestMemory),
 ) -> Result<Option<bool>, Broken> {
-    let Some(chain) = net::take(queue, memory)? else { return Ok(None) };
-    let admitted = match net::length(&chain) {
-        None => {
-            port.counts.refused += 1;
-            false
-        }
-        Some(len) if port.admits(now, len as u64) => {
-            frame.copy(&chain, len, memory)?;
-            true
-        }
-        Some(_) => {
-            port.counts.over_rate += 1;
-            false
-        }
+    let mut chain = if let Some(chain) = rest.take() {
+        chain
+    } else {
+        let Some(chain) = net::take(queue, memory)? else { return Ok(None) };
+        frame.clear();
+        chain
     };
-    queue.push(memory, chain.head, 0)?;
+    let Some(is_frame) = frame.copy((queue, &mut chain), memory)? else {
+        *rest = Some(chain);
+        return Ok(Some(false));
+    };
+    let admitted = is_frame && port.admits(now, frame.bytes().len() as u64);
+    if !is_frame {
+        port.counts.refused += 1;
+    } else if !admitted {
+        port.counts.over_rate += 1;
+    }
+    queue.push(memory, chain.head(), 0)?;
     Ok(Some(admitted))
 }
 
-/// Gives `frame` to a driver. Receive buffers are taken as frames come, so the driver need not
-/// notify of new ones.
+/// Gives `frame` to a driver, or what is left of it to the `rest` of a receive buffer: whether the
+/// driver has it; none if the buffer is longer than one walk, which leaves a `rest`. Receive buffers
+/// are taken as frames come, so the driver need not notify of new ones.
 fn give(
     queue: &mut Queue,
     frame: &EthernetFrame,
+    rest: &mut Option<Delivery>,
     memory: &mut impl GuestMemory,
-) -> Result<bool, Broken> {
-    queue.refuse_notifications(memory)?;
-    net::give(queue, frame, memory)
+) -> Result<Option<bool>, Broken> {
+    let mut delivery = if let Some(delivery) = rest.take() {
+        delivery
+    } else {
+        queue.refuse_notifications(memory)?;
+        let Some(delivery) = Delivery::begin(queue, memory)? else { return Ok(Some(false)) };
+        delivery
+    };
+    let given = delivery.give(queue, frame, memory)?;
+    if given.is_none() {
+        *rest = Some(delivery);
+    }
+    Ok(given)
 }

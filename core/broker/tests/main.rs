@@ -3,6 +3,7 @@
 
 mod broker;
 mod buffers;
+mod chains;
 mod culprits;
 mod engine;
 mod hostile;

@@ -4,8 +4,8 @@
 //!
 //! Pure: guest memory is behind [`GuestMemory`], which copies. A driver is hostile until proven
 //! otherwise: what it can change while the device reads is copied once and then checked, every loop
-//! is bounded by the ring's size or by [`queue::MAX_SEGMENTS`], no index is trusted, and nothing
-//! that it writes can make this crate panic.
+//! is bounded by the ring's size or by [`queue::STRIDE`], no index is trusted, and nothing that it
+//! writes can make this crate panic.
 
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]

@@ -2,8 +2,8 @@
 //! ports they are for.
 
 use crate::{
-    memory::{GuestMemory, Outside},
-    queue::{Broken, Chain, Queue},
+    memory::GuestMemory,
+    queue::{Broken, Chain, Direction, Found, Queue, STRIDE},
 };
 
 /// Bytes of what stands before a frame (section 5.1.6): zeros, as there are no offloads, but for
@@ -44,36 +44,44 @@ impl EthernetFrame {
         (mac(0), mac(6))
     }
 
-    /// Copies what the driver sends with `chain`, after [`length`] has accepted its length.
+    /// Forgets the frame: the next one is copied here.
+    pub const fn clear(&mut self) {
+        self.len = 0;
+    }
+
+    /// Copies what the driver sends with `chain`, which `queue` has, behind what was copied before.
+    /// Returns whether it is a frame; none if the chain is longer than one walk. Then this is to be
+    /// called again.
     ///
     /// # Errors
     ///
-    /// [`Outside`] when a buffer is no longer RAM, which it was when the chain was taken.
+    /// [`Broken`], see [`Queue::walk`].
     pub fn copy(
         &mut self,
-        chain: &Chain,
-        len: usize,
+        (queue, chain): (&Queue, &mut Chain),
         memory: &mut impl GuestMemory,
-    ) -> Result<(), Outside> {
-        self.len = (HEADER_LEN + len).min(self.bytes.len());
-        let mut rest = self.bytes.get_mut(..self.len).unwrap_or(&mut []);
-        for segment in chain.readable() {
-            let (now, later) = rest.split_at_mut(rest.len().min(segment.len as usize));
-            memory.read(segment.address, now)?;
-            rest = later;
+    ) -> Result<Option<bool>, Broken> {
+        let mut steps = STRIDE;
+        loop {
+            let segment = match queue.walk(memory, chain, Direction::Read, &mut steps)? {
+                Found::Bytes(segment) => segment,
+                Found::End => break,
+                Found::Later => return Ok(None),
+            };
+            let room = self.bytes.get_mut(self.len..).unwrap_or(&mut []);
+            if room.is_empty() {
+                // It is longer than a frame.
+                return Ok(Some(false));
+            }
+            let len = room.len().min(segment.len as usize);
+            memory.read(segment.address, &mut room[..len])?;
+            chain.pass(len as u32);
+            self.len += len;
         }
         // The sender's goes nowhere: the receiver's is of one buffer, and of no offload.
         self.bytes[..HEADER_LEN].copy_from_slice(&RECEIVED);
-        Ok(())
+        Ok(Some(self.len >= HEADER_LEN + LEAST_FRAME))
     }
-}
-
-/// Bytes of the frame that a driver sends with `chain`, if it has the length of one.
-#[must_use]
-pub fn length(chain: &Chain) -> Option<usize> {
-    let all: u64 = chain.readable().iter().map(|segment| u64::from(segment.len)).sum();
-    let len = usize::try_from(all).ok()?.checked_sub(HEADER_LEN)?;
-    (LEAST_FRAME..=MOST_FRAME).contains(&len).then_some(len)
 }
 
 /// Takes the next chain that the driver sends; if there is none, asks for a notification of the
@@ -90,30 +98,55 @@ pub fn take(queue: &mut Queue, memory: &mut impl GuestMemory) -> Result<Option<C
     Ok(taken)
 }
 
-/// Gives `frame` to the driver in its next receive buffer; false if it has none, or one that is too
-/// short, which it gets back empty.
-///
-/// # Errors
-///
-/// [`Broken`], see [`Queue::pop`].
-pub fn give(
-    queue: &mut Queue,
-    frame: &EthernetFrame,
-    memory: &mut impl GuestMemory,
-) -> Result<bool, Broken> {
-    let Some(chain) = queue.pop(memory)? else { return Ok(false) };
-    let room: u64 = chain.writable().iter().map(|segment| u64::from(segment.len)).sum();
-    let fits = room >= frame.len as u64;
-    if fits {
-        let mut rest = frame.bytes.get(..frame.len).unwrap_or(&[]);
-        for segment in chain.writable() {
-            let (now, later) = rest.split_at(rest.len().min(segment.len as usize));
-            memory.write(segment.address, now)?;
-            rest = later;
-        }
+/// A receive buffer that gets a frame.
+#[derive(Clone, Copy, Debug)]
+pub struct Delivery {
+    chain: Chain,
+    done: usize,
+}
+
+impl Delivery {
+    /// Takes the driver's next receive buffer, if there is one.
+    ///
+    /// # Errors
+    ///
+    /// [`Broken`], see [`Queue::pop`].
+    pub fn begin(queue: &mut Queue, memory: &mut impl GuestMemory) -> Result<Option<Self>, Broken> {
+        Ok(queue.pop(memory)?.map(|chain| Self { chain, done: 0 }))
     }
-    queue.push(memory, chain.head, if fits { frame.len as u32 } else { 0 })?;
-    Ok(fits)
+
+    /// Gives `frame` to the driver; false if the buffer is too short, which it gets back empty. None
+    /// if the chain is longer than one walk: then this is to be called again.
+    ///
+    /// # Errors
+    ///
+    /// [`Broken`], see [`Queue::walk`].
+    pub fn give(
+        &mut self,
+        queue: &mut Queue,
+        frame: &EthernetFrame,
+        memory: &mut impl GuestMemory,
+    ) -> Result<Option<bool>, Broken> {
+        let mut steps = STRIDE;
+        while let Some(rest) = frame.bytes.get(self.done..frame.len).filter(|rest| !rest.is_empty())
+        {
+            let chain = &mut self.chain;
+            let segment = match queue.walk(memory, chain, Direction::Write, &mut steps)? {
+                Found::Bytes(segment) => segment,
+                Found::End => {
+                    queue.push(memory, self.chain.head(), 0)?;
+                    return Ok(Some(false));
+                }
+                Found::Later => return Ok(None),
+            };
+            let len = rest.len().min(segment.len as usize);
+            memory.write(segment.address, &rest[..len])?;
+            chain.pass(len as u32);
+            self.done += len;
+        }
+        queue.push(memory, self.chain.head(), frame.len as u32)?;
+        Ok(Some(true))
+    }
 }
 
 /// The station at a port of a switch.

@@ -4,8 +4,9 @@ use crate::memory::{Aligned, GuestMemory, Outside, Ram, read_u16};
 
 /// Most entries of a ring: the heads in flight are one bit each.
 pub const MAX_SIZE: u16 = 64;
-/// Most buffers of a chain.
-pub const MAX_SEGMENTS: usize = 4;
+/// Most descriptors that one walk along a chain reads before others have their turn: a driver that
+/// cuts a packet into many buffers makes more walks, and none longer.
+pub const STRIDE: u32 = 8;
 
 const NEXT: u16 = 1;
 const WRITE: u16 = 2;
@@ -15,7 +16,7 @@ const NO_INTERRUPT: u16 = 1;
 const NO_NOTIFY: u16 = 1;
 const DESCRIPTOR: u64 = 16;
 
-/// A buffer of the guest.
+/// A buffer of the guest, or the rest of one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Segment {
     /// Its first byte, an intermediate physical address; all of it was RAM when it was checked,
@@ -25,58 +26,102 @@ pub struct Segment {
     pub len: u32,
 }
 
-/// Buffers that belong together, copied out of the ring and checked.
+/// Which buffers of a chain a walk is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// Those that the device reads.
+    Read,
+    /// Those that the device writes, behind the others.
+    Write,
+}
+
+/// Where a walk along a chain has come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// To bytes of a buffer.
+    Bytes(Segment),
+    /// To the end: there are no more bytes.
+    End,
+    /// To no end, after as many descriptors as it may read now.
+    Later,
+}
+
+/// A chain that the device has, and how far it has come in it. A descriptor is copied out of the
+/// ring, checked and used when its turn comes, once per walk: a copy of the chain begins a walk of
+/// its own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Chain {
+    /// The rest of the buffer that it is in.
+    address: u64,
+    /// The indirect table.
+    table: u64,
+    /// Descriptors of the ring, or of the table, that were read, one bit each.
+    seen: u64,
+    len: u32,
     /// The descriptor that it starts with: its name in the used ring, below the ring's size.
-    pub head: u16,
-    segments: [Segment; MAX_SEGMENTS],
-    readable: u8,
-    writable: u8,
+    head: u16,
+    /// The next descriptor.
+    next: u16,
+    /// Buffers that may still come.
+    left: u16,
+    /// Entries of the indirect table; 0 while the chain is in the ring.
+    entries: u16,
+    /// There is a next descriptor.
+    goes_on: bool,
+    /// A buffer that the device writes has come.
+    is_writable: bool,
 }
 
 impl Chain {
     /// No buffers.
     pub const EMPTY: Self = Self {
+        address: 0,
+        table: 0,
+        seen: 0,
+        len: 0,
         head: 0,
-        segments: [Segment { address: 0, len: 0 }; MAX_SEGMENTS],
-        readable: 0,
-        writable: 0,
+        next: 0,
+        left: 0,
+        entries: 0,
+        goes_on: false,
+        is_writable: false,
     };
 
-    /// What the device may read, in order.
-    #[must_use]
-    pub fn readable(&self) -> &[Segment] {
-        self.segments.get(..self.readable.into()).unwrap_or(&[])
+    /// At its start, in a ring of `size` entries.
+    const fn new(head: u16, size: u16) -> Self {
+        Self { head, next: head, left: size, goes_on: true, ..Self::EMPTY }
     }
 
-    /// What the device may write, in order.
+    /// The descriptor that it starts with: its name in the used ring, below the ring's size.
     #[must_use]
-    pub fn writable(&self) -> &[Segment] {
-        let end = usize::from(self.readable) + usize::from(self.writable);
-        self.segments.get(self.readable.into()..end).unwrap_or(&[])
+    pub const fn head(&self) -> u16 {
+        self.head
     }
 
-    /// Takes the buffer of `descriptor` in.
+    /// Bytes of the buffer that it is in.
+    #[must_use]
+    pub const fn len_here(&self) -> u32 {
+        self.len
+    }
+
+    /// Whether more than the buffer that it is in may come.
+    #[must_use]
+    pub const fn goes_on(&self) -> bool {
+        self.goes_on
+    }
+
+    /// The descriptors of the ring that were read, one bit each; none of a chain in a table.
+    #[must_use]
+    pub const fn descriptors(&self) -> u64 {
+        if self.entries == 0 { self.seen } else { 0 }
+    }
+
+    /// Passes over bytes of the buffer that it is in, of which there are as many.
     #[inline]
-    fn take(&mut self, memory: &impl Ram, descriptor: &Descriptor) -> Result<(), Broken> {
-        let Descriptor { address, len, flags, .. } = *descriptor;
-        if !memory.contains(address, len.into()) {
-            return Err(Broken::Outside);
-        }
-        self.push(Segment { address, len }, flags & WRITE != 0)
-    }
-
-    /// Takes `segment` in.
-    fn push(&mut self, segment: Segment, writable: bool) -> Result<(), Broken> {
-        // Section 2.7.4.2: what the device reads comes before what it writes.
-        if !writable && self.writable > 0 {
-            return Err(Broken::Order);
-        }
-        let place = usize::from(self.readable) + usize::from(self.writable);
-        *self.segments.get_mut(place).ok_or(Broken::TooLong)? = segment;
-        *(if writable { &mut self.writable } else { &mut self.readable }) += 1;
-        Ok(())
+    pub const fn pass(&mut self, bytes: u32) {
+        let bytes = if bytes < self.len { bytes } else { self.len };
+        self.len -= bytes;
+        self.address = self.address.wrapping_add(bytes as u64);
     }
 }
 
@@ -90,7 +135,7 @@ pub enum Broken {
     Number,
     /// A head that the device has not yet returned was made available again.
     InFlight,
-    /// More than [`MAX_SEGMENTS`] buffers.
+    /// More buffers than the ring has entries.
     TooLong,
     /// A chain that comes back to one of its own descriptors.
     Circle,
@@ -101,7 +146,7 @@ pub enum Broken {
     Indirect,
     /// A ring, a table or a buffer outside of RAM.
     Outside,
-    /// A buffer to receive into that has no room for more than a header.
+    /// A buffer to receive into that has no room for more than a header, or less than it had.
     TooShort,
 }
 
@@ -240,45 +285,37 @@ impl Queue {
         if ready > self.layout.size { Err(Broken::Index) } else { Ok(ready) }
     }
 
-    /// Takes the next available chain. Reads each descriptor once, at most [`MAX_SEGMENTS`] of them
-    /// and two more: one that points to a table, and one too many.
+    /// Takes the next available chain, of which no descriptor is read yet: see [`Self::walk`].
     ///
     /// # Errors
     ///
     /// [`Broken`]; the ring can't be used until it is set up anew.
     pub fn pop(&mut self, memory: &mut impl GuestMemory) -> Result<Option<Chain>, Broken> {
-        let mut chain = Chain::EMPTY;
-        Ok(self.pop_into(memory, 0, |_| &mut chain)?.map(|_| chain))
+        self.pop_beyond(memory, 0)
     }
 
-    /// As [`Self::pop`], but copies the chain to the place that `place` names for its head, and
-    /// takes none while no more than `kept` chains are available. Returns the head.
+    /// As [`Self::pop`], but takes none while no more than `kept` chains are available.
     ///
     /// # Errors
     ///
     /// As [`Self::pop`].
-    pub fn pop_into<'a>(
+    pub fn pop_beyond(
         &mut self,
         memory: &mut impl GuestMemory,
         kept: u16,
-        place: impl FnOnce(u16) -> &'a mut Chain,
-    ) -> Result<Option<u16>, Broken> {
+    ) -> Result<Option<Chain>, Broken> {
         if self.available(memory)? <= kept {
             return Ok(None);
         }
-        self.pop_announced(memory, place).map(Some)
+        self.pop_announced(memory).map(Some)
     }
 
-    /// As [`Self::pop_into`], of a ring in which at least one chain [`Self::available`] was found.
+    /// As [`Self::pop`], of a ring in which at least one chain [`Self::available`] was found.
     ///
     /// # Errors
     ///
     /// As [`Self::pop`].
-    pub fn pop_announced<'a>(
-        &mut self,
-        memory: &mut impl GuestMemory,
-        place: impl FnOnce(u16) -> &'a mut Chain,
-    ) -> Result<u16, Broken> {
+    pub fn pop_announced(&mut self, memory: &mut impl GuestMemory) -> Result<Chain, Broken> {
         // The index is read before what it announces.
         memory.fence();
         let at = self.place(self.next_available);
@@ -289,10 +326,9 @@ impl Queue {
         if self.has(head) {
             return Err(Broken::InFlight);
         }
-        self.read_chain(memory, head, place(head))?;
         self.next_available = self.next_available.wrapping_add(1);
         self.in_flight |= 1 << head;
-        Ok(head)
+        Ok(Chain::new(head, self.layout.size))
     }
 
     /// Returns the head of the chain that comes `ahead` chains behind the next one, without taking
@@ -306,41 +342,116 @@ impl Queue {
         read_u16(memory, self.layout.available + 4 + 2 * place)
     }
 
-    fn read_chain(
+    /// Walks along a chain of this ring to the next bytes that the device reads or writes, if
+    /// `chain` is not at some. Takes the descriptors that it reads from `steps`, and stops where
+    /// there are no more of these. All walks along a chain are in one direction.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::pop`].
+    #[inline]
+    pub fn walk(
         &self,
         memory: &mut impl GuestMemory,
-        head: u16,
         chain: &mut Chain,
-    ) -> Result<(), Broken> {
-        (chain.head, chain.readable, chain.writable) = (head, 0, 0);
-        let table = (self.layout.descriptors, self.layout.size.into());
-        let first = Descriptor::read(memory, table.0, head)?;
-        if first.flags & (NEXT | INDIRECT) == 0 {
-            // Most chains are one buffer.
-            return chain.take(memory, &first);
+        direction: Direction,
+        steps: &mut u32,
+    ) -> Result<Found, Broken> {
+        while chain.len == 0 {
+            if !chain.goes_on {
+                return Ok(Found::End);
+            }
+            let Some(left) = steps.checked_sub(1) else { return Ok(Found::Later) };
+            *steps = left;
+            self.read_next(memory, chain, direction)?;
         }
-        let Some(indirect) = walk(memory, chain, (head, first), table)? else { return Ok(()) };
-        // Sections 2.7.5.3.1 and 2.7.5.3.2: the last of the chain, and not longer than a ring;
-        // whether it is writable means nothing.
-        let entries = u64::from(indirect.len) / DESCRIPTOR;
-        let whole = u64::from(indirect.len).is_multiple_of(DESCRIPTOR);
+        Ok(Found::Bytes(Segment { address: chain.address, len: chain.len }))
+    }
+
+    /// The chain from its start, for another walk.
+    #[must_use]
+    pub const fn again(&self, chain: &Chain) -> Chain {
+        Chain::new(chain.head, self.layout.size)
+    }
+
+    /// Reads the next descriptor of a chain, which is at no bytes.
+    #[inline(never)]
+    fn read_next(
+        &self,
+        memory: &mut impl GuestMemory,
+        chain: &mut Chain,
+        direction: Direction,
+    ) -> Result<(), Broken> {
+        let is_indirect = chain.entries > 0;
+        let (table, entries) = if is_indirect {
+            (chain.table, chain.entries)
+        } else {
+            (self.layout.descriptors, self.layout.size)
+        };
+        let number = chain.next;
+        if number >= entries {
+            return Err(Broken::Number);
+        }
+        // A table has no more entries than bits.
+        let bit = 1 << (number % MAX_SIZE);
+        if chain.seen & bit != 0 {
+            return Err(Broken::Circle);
+        }
+        chain.seen |= bit;
+        let descriptor = Descriptor::read(memory, table, number)?;
+        if descriptor.flags & INDIRECT != 0 {
+            return if is_indirect {
+                Err(Broken::Indirect)
+            } else {
+                self.enter(memory, chain, &descriptor)
+            };
+        }
+        let Descriptor { address, len, flags, next } = descriptor;
+        let is_writable = flags & WRITE != 0;
+        // Section 2.7.4.2: what the device reads comes before what it writes.
+        if chain.is_writable && !is_writable {
+            return Err(Broken::Order);
+        }
+        chain.left = chain.left.checked_sub(1).ok_or(Broken::TooLong)?;
+        if !memory.contains(address, len.into()) {
+            return Err(Broken::Outside);
+        }
+        (chain.is_writable, chain.next) = (is_writable, next);
+        // Nothing to read is behind what the device writes.
+        chain.goes_on = flags & NEXT != 0 && (direction == Direction::Write || !is_writable);
+        if is_writable == (direction == Direction::Write) {
+            (chain.address, chain.len) = (address, len);
+        }
+        Ok(())
+    }
+
+    /// Goes on in the indirect table that `descriptor` points to. Sections 2.7.5.3.1 and 2.7.5.3.2:
+    /// it is the last of the chain in the ring, and the table is not longer than a ring; whether it
+    /// is writable means nothing.
+    fn enter(
+        &self,
+        memory: &impl Ram,
+        chain: &mut Chain,
+        descriptor: &Descriptor,
+    ) -> Result<(), Broken> {
+        let len = u64::from(descriptor.len);
+        let entries = len / DESCRIPTOR;
+        let is_whole = len.is_multiple_of(DESCRIPTOR);
         let fits = (1..=u64::from(self.layout.size)).contains(&entries);
-        if !self.options.indirect || indirect.flags & NEXT != 0 || !whole || !fits {
+        if !self.options.indirect || descriptor.flags & NEXT != 0 || !is_whole || !fits {
             return Err(Broken::Indirect);
         }
-        if !memory.contains(indirect.address, indirect.len.into()) {
+        if !memory.contains(descriptor.address, len) {
             return Err(Broken::Outside);
         }
         // Else a byte would be read as part of the ring and of the table, and could change in
         // between.
-        if self.layout.reads((indirect.address, indirect.len.into())) {
+        if self.layout.reads((descriptor.address, len)) {
             return Err(Broken::Indirect);
         }
-        let first = Descriptor::read(memory, indirect.address, 0)?;
-        match walk(memory, chain, (0, first), (indirect.address, entries))? {
-            None => Ok(()),
-            Some(_) => Err(Broken::Indirect),
-        }
+        (chain.table, chain.entries) = (descriptor.address, entries as u16);
+        (chain.seen, chain.next) = (0, 0);
+        Ok(())
     }
 
     /// Returns a chain to the driver, with the bytes that were written to it. One that the device
@@ -445,38 +556,6 @@ impl Queue {
             memory.fence();
         }
         Ok(read_u16(memory, self.layout.available + 2)? != self.next_available)
-    }
-}
-
-/// Takes the buffers from descriptor `number` on, which is `descriptor`; they follow each other in
-/// the table at `table` with `entries` entries, each once. Gives the descriptor that points to
-/// another table, which is where the chain goes on.
-fn walk(
-    memory: &mut impl GuestMemory,
-    chain: &mut Chain,
-    (mut number, mut descriptor): (u16, Descriptor),
-    (table, entries): (u64, u64),
-) -> Result<Option<Descriptor>, Broken> {
-    // A table has 64 entries at most.
-    let mut seen = 0u64;
-    // Bounded: a chain takes MAX_SEGMENTS.
-    loop {
-        seen |= 1 << (number % MAX_SIZE);
-        if descriptor.flags & INDIRECT != 0 {
-            return Ok(Some(descriptor));
-        }
-        chain.take(memory, &descriptor)?;
-        if descriptor.flags & NEXT == 0 {
-            return Ok(None);
-        }
-        number = descriptor.next;
-        if u64::from(number) >= entries {
-            return Err(Broken::Number);
-        }
-        if seen >> (number % MAX_SIZE) & 1 != 0 {
-            return Err(Broken::Circle);
-        }
-        descriptor = Descriptor::read(memory, table, number)?;
     }
 }
 

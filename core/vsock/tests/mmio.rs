@@ -1,6 +1,6 @@
 //! The registers: what virtio 1.2 asks of a device, point by point.
 
-use crate::support::{Device, RAM};
+use crate::support::{Device};
 use proptest::prelude::*;
 use weir_units::Cid;
 use weir_vsock::mmio::{DeviceKind, Effect, QUEUES, RX, Registers, TX};
@@ -10,25 +10,6 @@ const FEATURES_OK: u64 = 8;
 const RUNNING: u64 = 15;
 
 impl Device {
-    fn accept(&mut self, features: u64) {
-        for (select, word) in [(0, features & 0xffff_ffff), (1, features >> 32)] {
-            self.write(0x24, select);
-            self.write(0x20, word);
-        }
-    }
-
-    /// Sets a queue's layout, and then that it is ready.
-    fn queue(&mut self, index: u64, size: u64) {
-        self.write(0x30, index);
-        self.write(0x38, size);
-        let base = RAM + 0x3000 * index;
-        for (register, address) in [(0x80, base), (0x90, base + 0x1000), (0xa0, base + 0x2000)] {
-            self.write(register, address & 0xffff_ffff);
-            self.write(register + 4, address >> 32);
-        }
-        self.write(0x44, 1);
-    }
-
     /// Up to DRIVER_OK with all queues.
     fn running() -> Self {
         let mut device = Self::new(CID);

@@ -8,7 +8,6 @@ mod diagnostics;
 mod examples;
 mod reference;
 mod regulators;
-mod reports;
 #[path = "../../../core/budget/tests/support/mod.rs"]
 mod support;
 mod system;

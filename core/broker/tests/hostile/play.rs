@@ -20,7 +20,7 @@ use weir_units::Cid;
 use weir_vsock::{
     Ram,
     device::{RX, TX},
-    queue::{Layout, MAX_SEGMENTS, MAX_SIZE, Queue, RingOptions},
+    queue::{Layout, MAX_SIZE, Queue, RingOptions, STRIDE},
     vsock::{HEADER_LEN, Header, MAX_PAYLOAD, Operation},
 };
 use world::{LEN, PORT, Windows, World, flow, payload, support::RAM, window};
@@ -53,20 +53,22 @@ const ACTIONS: usize = 200;
 
 /// Most accesses of the operations of rings and sockets (`weir_vsock::queue`, `src/socket.rs`).
 mod cost {
-    use super::{MAX_SEGMENTS, MAX_SIZE, MEMBERS};
+    use super::{MAX_SIZE, MEMBERS, STRIDE};
 
-    /// The index, the head, and the descriptors: one may point to a table, one be too many.
-    const POP: usize = 2 + MAX_SEGMENTS + 2;
+    /// The index and the head.
+    const POP: usize = 2;
+    /// Descriptors, and as many pieces; those to copy from may be as many as those to copy to.
+    const WALK: usize = 2 * (STRIDE as usize + 1);
     /// An element and the index.
     const PUSH: usize = 2;
     /// A wish, and the index behind it.
     const ASK: usize = 2;
     /// The index, a question and the index again, a chain, and a header in pieces.
-    pub const TAKE: usize = 1 + ASK + 1 + POP + MAX_SEGMENTS;
+    pub const TAKE: usize = 1 + ASK + 1 + POP + WALK;
     /// A buffer for a chunk, at the second attempt.
     pub const BUFFER: usize = POP + 1 + ASK + POP;
     /// A control packet in pieces.
-    const WRITE: usize = POP + MAX_SEGMENTS + PUSH;
+    const WRITE: usize = POP + WALK + PUSH;
     /// The same, at the third attempt; an attempt without a buffer reads the index.
     pub const PASS: usize = 1 + 1 + ASK + WRITE;
     /// A packet of no flow's line: its chain goes back, it is passed, and what refuses it, too.
@@ -74,8 +76,9 @@ mod cost {
     /// What a flow to several receivers has to say at once (two packets for each end), three times,
     /// and all packets that it gives up.
     pub const GROUP: usize = 3 * 2 * (MEMBERS + 1) * PASS + MAX_SIZE as usize * PUSH;
-    /// A chunk's header in pieces, its buffer, and its packet's chain. Its payload is moved.
-    pub const CHUNK: usize = MAX_SEGMENTS + PUSH + PUSH;
+    /// A chunk's header in pieces, its buffer, and its packet's chain. Its payload is moved. If it
+    /// is not, as its packet is too short, both ends get a reset.
+    pub const CHUNK: usize = WALK + PUSH + PUSH + 2 * PASS;
     /// Whether a driver wants an interrupt, for each ring.
     pub const SETTLE: usize = 2;
     /// The connections of a flow that end with a device.
@@ -481,7 +484,8 @@ impl<'a> Play<'a> {
             self.most.accesses = self.most.accesses.max(accesses);
             self.most.limit = self.most.limit.max(limit);
         }
-        assert!(self.copier.copies < 2 * MAX_SEGMENTS, "{} copies", self.copier.copies);
+        let most = STRIDE as usize + 2;
+        assert!(self.copier.copies <= most, "{} copies", self.copier.copies);
         assert!(self.copier.bytes <= CHUNK.into(), "{} bytes", self.copier.bytes);
         let is_busy = |vm: usize| self.world.partition.port(vm).device.is_busy();
         assert!(!(0..VMS).any(is_busy), "an access goes on");
@@ -765,7 +769,10 @@ impl<'a> Play<'a> {
         let indirect = how & 0x30 == 0x30;
         let table = if indirect { RAM + 0x3000 } else { layout.descriptors };
         let start = if indirect { 0 } else { head };
-        let count = 1 + u16::from(how & 7) % 6;
+        let count = match how & 7 {
+            7 => 6 + u16::from(self.reach.input.byte()) % 60,
+            few => 1 + u16::from(few) % 6,
+        };
         let (mut places, mut all) = (Vec::new(), 0u32);
         for place in 0..count {
             let (address, len) = self.buffer(vm, &layout);

@@ -6,7 +6,7 @@
 pub mod support;
 
 use std::{cell::RefCell, collections::BTreeMap, rc::Rc};
-use support::{Driver, Memory, RAM};
+use support::{Buffer, Driver, Memory, RAM};
 use weir_broker::{
     broker::{Broker, EngineFailed, Mover, Step},
     ram::Access,
@@ -115,15 +115,16 @@ pub struct Vm {
 }
 
 impl Vm {
-    fn new(options: RingOptions) -> Self {
-        let mut rx = Driver::new(SIZE, options);
+    fn new(options: RingOptions, size: u16) -> Self {
+        let mut rx = Driver::new(size, options);
         rx.layout = Layout {
-            size: SIZE,
+            size,
             descriptors: RX_RINGS,
             available: RX_RINGS + 0x1000,
             used: RX_RINGS + 0x2000,
         };
-        let tx = Driver::new(SIZE, options);
+        rx.tables = RX_RINGS + 0x3000;
+        let tx = Driver::new(size, options);
         let (packets, buffers) = (BTreeMap::new(), BTreeMap::new());
         Self { tx, rx, offered: 0, packets, buffers, used: None, is_broken: false, interrupts: 0 }
     }
@@ -137,6 +138,7 @@ pub struct World<'a> {
     pub vms: Vec<Vm>,
     pub flows: Vec<BrokerFlow>,
     options: RingOptions,
+    size: u16,
 }
 
 /// Where the broker sees the RAM of a VM.
@@ -220,9 +222,9 @@ impl<'a> World<'a> {
         }
         let windows = Windows(Rc::new(RefCell::new(vec![Memory::with_len(LEN); count])));
         let engine = Engine::new(windows.clone());
-        let vms = (0..count).map(|_| Vm::new(options)).collect();
+        let vms = (0..count).map(|_| Vm::new(options, SIZE)).collect();
         let bell = Doorbell::new();
-        let world = Self { partition, bell, windows, engine, vms, flows, options };
+        let world = Self { partition, bell, windows, engine, vms, flows, options, size: SIZE };
         (0..count).for_each(|vm| world.publish(vm));
         world
     }
@@ -239,22 +241,31 @@ impl<'a> World<'a> {
     pub fn reset(&mut self, vm: usize) {
         self.partition.port(vm).device.reset();
         self.windows.0.borrow_mut()[vm] = Memory::with_len(LEN);
-        self.vms[vm] = Vm::new(self.options);
+        self.vms[vm] = Vm::new(self.options, self.size);
         self.publish(vm);
+    }
+
+    /// All VMs restart, with rings of this size.
+    pub fn resize(&mut self, size: u16) {
+        self.size = size;
+        (0..self.vms.len()).for_each(|vm| self.reset(vm));
     }
 
     /// The VM makes a receive buffer of `len` bytes, in two pieces, available; none if it has no
     /// place for it.
     pub fn offer(&mut self, vm: usize, len: u64) -> Option<u16> {
+        let first = (7 * self.vms[vm].offered % len).max(1).min(len - 1);
+        self.offer_in(vm, &[first as u32, (len - first) as u32], false)
+    }
+
+    /// The same in pieces of these lengths, in a table or in the ring.
+    pub fn offer_in(&mut self, vm: usize, lens: &[u32], is_indirect: bool) -> Option<u16> {
         let Vm { rx, offered, buffers, .. } = &mut self.vms[vm];
-        let free = (0..SIZE / 2).find(|slot| {
-            let at = RX_PLACES + RX_PLACE * u64::from(*slot);
-            !buffers.values().any(|other| *other == at)
-        })?;
-        let at = RX_PLACES + RX_PLACE * u64::from(free);
-        let first = (7 * *offered % len).max(1).min(len - 1);
-        let pieces = [(at, first as u32, true), (at + first, (len - first) as u32, true)];
-        let head = rx.add(&mut self.windows.0.borrow_mut()[vm], &pieces, false)?;
+        let at = (0..SIZE / 2)
+            .map(|slot| RX_PLACES + RX_PLACE * u64::from(slot))
+            .find(|at| !buffers.values().any(|other| other == at))?;
+        let pieces = pieces(at, lens, true);
+        let head = rx.add(&mut self.windows.0.borrow_mut()[vm], &pieces, is_indirect)?;
         buffers.insert(head, at);
         *offered += 1;
         Some(head)
@@ -296,17 +307,27 @@ impl<'a> World<'a> {
     /// The VM puts a packet into its ring and does not notify; its head, or none while the ring or
     /// memory is full.
     pub fn put(&mut self, vm: usize, header: &Header, payload: &[u8], first: u64) -> Option<u16> {
+        let len = (HEADER_LEN + payload.len()) as u64;
+        let first = first.clamp(1, len);
+        let lens = [first as u32, (len - first) as u32];
+        self.put_in(vm, (header, payload), &lens[..if first == len { 1 } else { 2 }], false)
+    }
+
+    /// The same in pieces of these lengths, in a table or in the ring.
+    pub fn put_in(
+        &mut self,
+        vm: usize,
+        (header, payload): (&Header, &[u8]),
+        lens: &[u32],
+        is_indirect: bool,
+    ) -> Option<u16> {
         let Vm { tx, packets, .. } = &mut self.vms[vm];
         let is_free = |at: &u64| !packets.values().any(|other| other == at);
         let at = (0..SENT).map(|place| TX_PLACES + TX_PLACE * place).find(is_free)?;
         let bytes: Vec<u8> = header.to_bytes().into_iter().chain(payload.iter().copied()).collect();
-        let len = bytes.len() as u64;
-        let first = first.clamp(1, len);
         let memory = &mut self.windows.0.borrow_mut()[vm];
         memory.put(at, &bytes);
-        let pieces = [(at, first as u32, false), (at + first, (len - first) as u32, false)];
-        let used = if first == len { 1 } else { 2 };
-        let head = tx.add(memory, &pieces[..used], false)?;
+        let head = tx.add(memory, &pieces(at, lens, false), is_indirect)?;
         packets.insert(head, at);
         Some(head)
     }
@@ -446,6 +467,16 @@ impl<'a> World<'a> {
     pub fn moved(&self) -> u64 {
         self.engine.moved
     }
+}
+
+/// Buffers of these lengths that follow each other in memory.
+fn pieces(mut at: u64, lens: &[u32], is_writable: bool) -> Vec<Buffer> {
+    let piece = |len: &u32| {
+        let piece = (at, *len, is_writable);
+        at += u64::from(*len);
+        piece
+    };
+    lens.iter().map(piece).collect()
 }
 
 /// The heads of a driver's chains that the device returned; others are passed over.

@@ -10,7 +10,7 @@ use weir_vsock::{
     flows::{FlowRule, PacketVerdict, admit},
     mmio::{DeviceKind, Effect, Registers},
     pci::{LEN as BAR_LEN, VirtioFunction},
-    queue::MAX_SEGMENTS,
+    queue::{Direction, Found, STRIDE},
     transport::Transport,
     vsock::{HEADER_LEN, Header, MAX_PAYLOAD, Operation},
 };
@@ -174,22 +174,36 @@ fn serve(device: &mut Transport, memory: &mut Memory<'_>, index: usize) {
         memory.seen.clear();
         memory.reads = 0;
         let popped = queue.pop(memory);
-        assert!(memory.reads <= 4 + MAX_SEGMENTS, "{} reads", memory.reads);
+        let direction = if index == 0 { Direction::Write } else { Direction::Read };
+        let walked = popped.and_then(|mut chain| {
+            let Some(chain) = &mut chain else { return Ok(None) };
+            assert!(chain.head() < size && queue.has(chain.head()));
+            let (mut found, mut steps) = (Vec::new(), 0);
+            loop {
+                match queue.walk(memory, chain, direction, &mut steps)? {
+                    Found::Bytes(segment) => {
+                        found.push(segment);
+                        chain.pass(segment.len);
+                    }
+                    Found::End => return Ok(Some((chain.head(), found))),
+                    Found::Later => steps = STRIDE,
+                }
+            }
+        });
+        assert!(memory.reads <= 4 + usize::from(size), "{} reads", memory.reads);
         memory.seen.clear();
-        match popped {
-            Ok(Some(chain)) => {
-                assert!(chain.head < size && queue.has(chain.head));
-                let all = || chain.readable().iter().chain(chain.writable());
-                assert!(all().count() <= MAX_SEGMENTS);
-                assert!(all().all(|one| memory.contains(one.address, one.len.into())));
+        match walked {
+            Ok(Some((head, segments))) => {
+                assert!(segments.len() <= size.into());
+                assert!(segments.iter().all(|one| memory.contains(one.address, one.len.into())));
                 let mut bytes = [0; HEADER_LEN];
-                if let Some(first) = chain.readable().first().filter(|first| first.len >= 44) {
+                if let Some(first) = segments.first().filter(|first| first.len >= 44) {
                     memory.read(first.address, &mut bytes).expect("it is in RAM");
                     judge(&Header::from_bytes(&bytes));
                 }
                 memory.seen.clear();
                 if memory.input.byte() & 1 == 0 {
-                    queue.push(memory, chain.head, 1).expect("the ring is in RAM");
+                    queue.push(memory, head, 1).expect("the ring is in RAM");
                 }
             }
             Ok(None) => break,

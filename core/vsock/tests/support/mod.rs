@@ -7,7 +7,7 @@ use weir_units::Cid;
 use weir_vsock::{
     GuestMemory, Outside, Ram,
     mmio::{DeviceKind, Effect, Registers},
-    queue::{Layout, RingOptions},
+    queue::{Broken, Chain, Direction, Found, Layout, Queue, RingOptions},
 };
 
 /// Where RAM begins.
@@ -113,17 +113,58 @@ pub fn layout(size: u16) -> Layout {
     Layout { size, descriptors: RAM, available: RAM + 0x1000, used: RAM + 0x2000 }
 }
 
-/// Where indirect tables are.
+/// Where indirect tables are: places of as many bytes as the largest ring's descriptors have. Few
+/// chains are in flight, or the tables of those that were read are overwritten.
 pub const TABLES: u64 = RAM + 0x3000;
+const TABLE: u64 = 0x400;
+const PLACES: u16 = 16;
 
 /// A buffer: address, bytes, whether the device writes it.
 pub type Buffer = (u64, u32, bool);
+
+/// The buffers of a chain that the device reads or writes, in one walk or in many.
+pub fn walk(
+    queue: &Queue,
+    memory: &mut impl GuestMemory,
+    mut chain: Chain,
+    direction: Direction,
+    stride: u32,
+) -> Result<Vec<Buffer>, Broken> {
+    let mut found = Vec::new();
+    // Bounded: a chain has no more descriptors than two rings.
+    for _ in 0..=2 * usize::from(queue.size()) {
+        let mut steps = stride;
+        loop {
+            match queue.walk(memory, &mut chain, direction, &mut steps)? {
+                Found::Bytes(segment) => {
+                    found.push((segment.address, segment.len, direction == Direction::Write));
+                    chain.pass(segment.len);
+                }
+                Found::End => return Ok(found),
+                Found::Later => break,
+            }
+        }
+    }
+    panic!("a walk has no end: {found:?}");
+}
+
+/// Takes the next chain with all of its buffers, each direction in a walk of its own.
+pub fn pop(
+    queue: &mut Queue,
+    memory: &mut impl GuestMemory,
+) -> Result<Option<(u16, Vec<Buffer>)>, Broken> {
+    let Some(chain) = queue.pop(memory)? else { return Ok(None) };
+    let mut found = walk(queue, memory, chain, Direction::Read, 3)?;
+    found.extend(walk(queue, memory, chain, Direction::Write, 3)?);
+    Ok(Some((chain.head(), found)))
+}
 
 /// The driver's side of a ring.
 #[derive(Clone, Debug)]
 pub struct Driver {
     pub layout: Layout,
     pub options: RingOptions,
+    pub tables: u64,
     pub free: Vec<u16>,
     pub available: u16,
     pub seen: u16,
@@ -136,6 +177,7 @@ impl Driver {
         Self {
             layout: layout(size),
             options,
+            tables: TABLES,
             free: (0..size).collect(),
             available: 0,
             seen: 0,
@@ -163,7 +205,7 @@ impl Driver {
         let taken: Vec<u16> = self.free.drain(..wanted).collect();
         let head = taken[0];
         if indirect {
-            let table = TABLES + 0x100 * u64::from(head);
+            let table = self.tables + TABLE * u64::from(head % PLACES);
             for (number, buffer) in buffers.iter().enumerate() {
                 let next = (number + 1 < buffers.len()).then_some(number as u16 + 1);
                 Self::descriptor(memory, table, number as u16, *buffer, next);
@@ -221,6 +263,26 @@ pub struct Device {
 }
 
 impl Device {
+    /// Accepts features.
+    pub fn accept(&mut self, features: u64) {
+        for (select, word) in [(0, features & 0xffff_ffff), (1, features >> 32)] {
+            self.write(0x24, select);
+            self.write(0x20, word);
+        }
+    }
+
+    /// Sets a queue's layout, and then that it is ready.
+    pub fn queue(&mut self, index: u64, size: u64) {
+        self.write(0x30, index);
+        self.write(0x38, size);
+        let base = RAM + 0x3000 * index;
+        for (register, address) in [(0x80, base), (0x90, base + 0x1000), (0xa0, base + 0x2000)] {
+            self.write(register, address & 0xffff_ffff);
+            self.write(register + 4, address >> 32);
+        }
+        self.write(0x44, 1);
+    }
+
     /// After a reset, of the guest with this context identifier.
     pub fn new(cid: Cid) -> Self {
         Self { registers: Registers::new(DeviceKind::Socket(cid)), memory: Memory::new() }
