@@ -8,6 +8,7 @@ use crate::{
     ram::Access,
     socket::Owner,
 };
+use core::ops::Range;
 use weir_units::Cid;
 use weir_vsock::{
     multicast::{FlowGroup, MEMBERS, Post, Rules},
@@ -160,14 +161,27 @@ impl Broker<'_> {
         now: u64,
         access: &mut impl Access,
     ) {
+        self.finish(index, false, now, access);
+        self.break_off(index..index + 1, header, now, access);
+    }
+
+    /// A packet with the header `header` does not arrive: its connection in `flows`, which are one
+    /// to one receiver or some of those to several, is reset at both ends.
+    #[inline(never)]
+    pub(crate) fn break_off(
+        &mut self,
+        flows: Range<usize>,
+        header: &Header,
+        now: u64,
+        access: &mut impl Access,
+    ) {
+        let index = flows.start;
         let line = &self.lines[index];
         let (flow, first) = (line.flow, usize::from(line.flow.first));
-        let is_one_of_several = line.is_one_of_several();
-        self.finish(index, false, now, access);
-        if is_one_of_several {
+        if line.is_one_of_several() {
             let mut post = Post::new();
             let _ = self.with_group(first, now, &mut post, access, |group, post| {
-                group.fail_member(index - first, now, post);
+                flows.for_each(|member| group.fail_member(member - first, now, post));
             });
             self.carry_out(first, &mut post, now, access);
             return;

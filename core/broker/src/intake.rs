@@ -149,9 +149,9 @@ impl Broker<'_> {
         &self.store.sockets[index].packets[usize::from(head) % RING].header
     }
 
-    /// Whether a packet is to be moved, and of a connection that both ends still have.
+    /// Whether a packet is of data to be moved, and of a connection that both ends still have.
     fn is_known(&self, index: usize, taken: &Taken) -> bool {
-        let Fate::Transfer(_, flow) = taken.fate else { return false };
+        let (Fate::Transfer(_, flow) | Fate::Cut(flow)) = taken.fate else { return false };
         let (flow, header) = (usize::from(flow) % FLOWS, self.header(index, taken.head));
         match &self.store.groups[flow] {
             Some(group) => group.takes(header),
@@ -263,9 +263,13 @@ impl Broker<'_> {
         };
         let checked = room.map(|room| header.check(Cid::of_vm(index as u32), room));
         let fate = match checked {
-            None | Some(Err(Malformed::Unknown | Malformed::Source | Malformed::Length)) => {
-                Fate::None
-            }
+            None | Some(Err(Malformed::Unknown | Malformed::Source)) => Fate::None,
+            Some(Err(Malformed::Length)) => match self.judge(index, header, Operation::Data) {
+                PacketVerdict::Transfer(flow) if header.operation() == Some(Operation::Data) => {
+                    Fate::Cut(flow as u8)
+                }
+                _ => Fate::None,
+            },
             Some(Err(Malformed::Kind)) => Fate::Refused,
             Some(Ok(operation)) => match self.judge(index, header, operation) {
                 // What is longer than the flow's packets would take the others' time; of best
@@ -298,7 +302,15 @@ impl Broker<'_> {
                 self.shared.port(index).refuse();
                 header.refusal()
             }
-            Fate::None | Fate::Transfer(..) => {
+            Fate::Cut(flow) if self.is_known(index, taken) => {
+                self.shared.port(index).refuse();
+                // Without the packet, the stream has a gap.
+                let flow = usize::from(flow) % FLOWS;
+                let members = self.lines[flow].members;
+                self.break_off(flow..flow + members, &header, now, access);
+                None
+            }
+            Fate::None | Fate::Transfer(..) | Fate::Cut(_) => {
                 self.shared.port(index).refuse();
                 None
             }

@@ -30,4 +30,6 @@ pub(crate) enum Fate {
     Pass(Operation, u8),
     /// It is answered, as it is not allowed.
     Refused,
+    /// Its payload is not all there: the connections of its flow end.
+    Cut(u8),
 }

@@ -153,6 +153,32 @@ fn many_buffers_delay_no_flow_but_their_own() {
     }
 }
 
+/// A packet that ends too early, so that the device sees it before it is moved, ends its connection
+/// and breaks no ring.
+#[test]
+fn a_short_packet_ends_its_connection() {
+    let flows = [flow(0, 2, 0), BrokerFlow { port: PORT + 1, ..flow(1, 2, 0) }];
+    let settings = BrokerSettings { chunk: 4096, ..BrokerSettings::default() };
+    let (mut world, mut broker) = connected(&flows, settings);
+    world.supply(2, 2000);
+    world.run(&mut broker, 0);
+    let header = Header { len: 200, ..world.header(0, Operation::Data, true) };
+    world.put(0, &header, &payload(100, 1), HEADER_LEN as u64).expect("room");
+    world.notify(0, TX, 10);
+    world.send(1, &payload(1000, 2), 20);
+    world.run(&mut broker, 20);
+    let got: Vec<_> =
+        world.received(2).into_iter().map(|(header, _)| (header.dst_port, header.op)).collect();
+    assert_eq!(got.len(), 2);
+    assert!(got.contains(&(PORT, Operation::Reset as u16)), "{got:?}");
+    assert!(got.contains(&(PORT + 1, Operation::Data as u16)), "{got:?}");
+    assert_eq!(world.partition.port(0).device.broken(), None);
+    world.supply(0, 200);
+    world.run(&mut broker, 30);
+    let ops: Vec<u16> = world.received(0).into_iter().map(|(header, _)| header.op).collect();
+    assert_eq!(ops, [Operation::Reset as u16], "the sender learns it");
+}
+
 /// The receiver of a packet that can't be moved to its end gets a reset and no end, and others'
 /// packets.
 #[test]

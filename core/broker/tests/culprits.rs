@@ -99,7 +99,7 @@ impl Run {
                 let _ = self.world.put(vm, &header, &payload(size as usize, 0), 44);
             } else {
                 // It makes no sense.
-                let header = Header { len: 8, ..self.world.header(0, Operation::Data, true) };
+                let header = Header { op: 99, ..self.world.header(0, Operation::Data, true) };
                 let _ = self.world.put(vm, &header, &payload(4, 0), 44);
             }
         }

@@ -1,6 +1,6 @@
 //! The registers: what virtio 1.2 asks of a device, point by point.
 
-use crate::support::{Device};
+use crate::support::Device;
 use proptest::prelude::*;
 use weir_units::Cid;
 use weir_vsock::mmio::{DeviceKind, Effect, QUEUES, RX, Registers, TX};
