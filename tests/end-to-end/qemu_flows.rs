@@ -131,6 +131,23 @@ fn flow(name: &str, from: &str, to: &str, port: u32, keys: &str) -> String {
 const PERIOD: &str = "period = \"200us\"\ndeadline = \"200us\"";
 
 #[test]
+fn packets_in_chains_of_any_length_arrive() {
+    let period = "period = \"1ms\"\ndeadline = \"1ms\"";
+    let text = format!(
+        "platform = \"qemu-virt\"\n{}{}{}",
+        vm("sender", 0, "sender", "to=4 messages=256 size=4000 period_us=1000 cut=1", ""),
+        vm("receiver", 1, "receiver", "bytes=1024000 streams=1", ""),
+        flow("messages", "sender", "receiver", 5000, period),
+    );
+    let ran = run_text(&text, "60s", &[]);
+    assert_eq!(ran.flow(0), [256, 0]);
+    let sum = ran.behind("sender", "256 messages of 4000 bytes sent, sum ");
+    let arrived = ran.behind("receiver", "1024000 bytes in order, sum ");
+    assert_eq!(sum, arrived);
+    assert_eq!(ran.report["totals"]["denials"], 0);
+}
+
+#[test]
 fn ten_thousand_packets_arrive_in_order_on_both_gics() {
     let text = format!(
         "platform = \"qemu-virt\"\n{}{}{}",

@@ -116,6 +116,18 @@ fn a_flood_stops_no_vm_and_is_limited() {
 }
 
 #[test]
+fn frames_in_chains_of_any_length_arrive() {
+    let cut = "to=52:54:00:00:00:02 frames=256 cut=1";
+    let expect = r#"expect = ["256 frames from 52:54:00:00:00:01, 0 lost, 0 damaged"]"#;
+    let text = stations(&[
+        station("cuts", 0, 1, "", cut, ""),
+        station("other", 1, 2, "", "expect=256", expect),
+    ]);
+    let outcome = run_system(&text, &Options::default()).good();
+    assert!(frames(&outcome, "cuts", "sent") >= 256);
+}
+
+#[test]
 fn bytes_are_limited_too() {
     let flood = "to=52:54:00:00:00:02 frames=1000000 interval_us=0";
     let text = stations(&[

@@ -4,6 +4,7 @@ use crate::{
     Header,
     answers::Answers,
     bus::{self, Reason},
+    cut::cut,
     memory::Memory,
 };
 use core::cell::UnsafeCell;
@@ -33,10 +34,28 @@ const SLOTS: usize = 4;
 const RECEIVE: usize = 4096;
 
 struct Slot {
-    header: [u8; HEADER_LEN],
-    payload: [u8; MAX_PAYLOAD as usize],
+    /// The header, and the payload behind it.
+    bytes: [u8; HEADER_LEN + MAX_PAYLOAD as usize],
     len: usize,
+    /// Buffers that it is cut into; none for one with the header and one with the payload.
+    pieces: Option<usize>,
     token: Option<u16>,
+}
+
+impl Slot {
+    /// Calls `body` with the buffers.
+    fn with<T>(&self, body: impl FnOnce(&[&[u8]]) -> T) -> T {
+        let bytes = &self.bytes[..HEADER_LEN + self.len];
+        let (header, payload) = bytes.split_at(HEADER_LEN);
+        match self.pieces {
+            Some(pieces) => {
+                let (pieces, count) = cut(bytes, pieces);
+                body(&pieces[..count])
+            }
+            None if payload.is_empty() => body(&[header]),
+            None => body(&[header, payload]),
+        }
+    }
 }
 
 struct Buffers {
@@ -52,7 +71,8 @@ unsafe impl Sync for Store {}
 
 static BUFFERS: Store = Store(UnsafeCell::new(Buffers {
     slots: [const {
-        Slot { header: [0; HEADER_LEN], payload: [0; MAX_PAYLOAD as usize], len: 0, token: None }
+        let bytes = [0; HEADER_LEN + MAX_PAYLOAD as usize];
+        Slot { bytes, len: 0, pieces: None, token: None }
     }; SLOTS],
     receive: [[0; HEADER_LEN + RECEIVE]; QUEUE],
     answers: Answers::new(),
@@ -74,6 +94,8 @@ pub struct SocketDriver {
     buffers: &'static mut Buffers,
     /// The slot of the answer that is under way.
     answering: Option<usize>,
+    /// Buffers that the next packet with a payload is cut into.
+    pieces: Option<usize>,
     cid: Cid,
 }
 
@@ -99,7 +121,9 @@ impl SocketDriver {
         assert_eq!(Memory::pages_used(), 6, "opened once");
         // SAFETY: the assertion says that this is the first call.
         let buffers = unsafe { &mut *BUFFERS.0.get() };
-        let mut socket = Self { transport, rx, tx, _events: events, buffers, answering: None, cid };
+        let (answering, pieces) = (None, None);
+        let mut socket =
+            Self { transport, rx, tx, _events: events, buffers, answering, pieces, cid };
         for index in 0..QUEUE {
             socket.offer(index);
         }
@@ -111,6 +135,11 @@ impl SocketDriver {
     #[must_use]
     pub const fn cid(&self) -> Cid {
         self.cid
+    }
+
+    /// Packets with a payload are cut into so many buffers, at most as many as the ring has.
+    pub const fn cut(&mut self, pieces: usize) {
+        self.pieces = Some(pieces);
     }
 
     fn offer(&mut self, index: usize) {
@@ -152,24 +181,23 @@ impl SocketDriver {
         self.reclaim();
     }
 
-    /// Adds a packet to the ring; gives the number of its slot.
+    /// Adds a packet to the ring; gives the number of its slot, or none if there is no room.
     fn add(&mut self, header: &Header, fill: impl FnOnce(&mut [u8])) -> Option<usize> {
         let number = self.buffers.slots.iter().position(|slot| slot.token.is_none())?;
         let slot = &mut self.buffers.slots[number];
-        slot.header = header.to_bytes();
         slot.len = header.len as usize;
-        let payload = &mut slot.payload[..slot.len];
-        fill(payload);
+        slot.pieces = self.pieces.filter(|_| slot.len > 0);
+        if self.tx.available_desc() < slot.pieces.unwrap_or(2) {
+            return None;
+        }
+        let (first, payload) = slot.bytes.split_at_mut(HEADER_LEN);
+        first.copy_from_slice(&header.to_bytes());
+        fill(&mut payload[..slot.len]);
+        let tx = &mut self.tx;
         // SAFETY: the buffers are static, and `reclaim` alone touches them before their token is
         // back.
-        let added = unsafe {
-            if payload.is_empty() {
-                self.tx.add(&[&slot.header], &mut [])
-            } else {
-                self.tx.add(&[&slot.header, payload], &mut [])
-            }
-        };
-        slot.token = Some(added.expect("two descriptors for each slot"));
+        let added = slot.with(|buffers| unsafe { tx.add(buffers, &mut []) });
+        slot.token = Some(added.expect("there are as many descriptors"));
         Some(number)
     }
 
@@ -184,7 +212,13 @@ impl SocketDriver {
     /// Whether [`Self::send`] would send.
     pub fn can_send(&mut self) -> bool {
         self.reclaim();
+        self.has_room()
+    }
+
+    /// Whether there are a slot and the descriptors for a packet.
+    fn has_room(&self) -> bool {
         self.buffers.slots.iter().any(|slot| slot.token.is_none())
+            && self.tx.available_desc() >= self.pieces.unwrap_or(2)
     }
 
     /// Whether the device has returned all that was sent, and no answer waits.
@@ -199,21 +233,15 @@ impl SocketDriver {
         while let Some(token) = self.tx.peek_used() {
             let slot = self.buffers.slots.iter_mut().find(|slot| slot.token == Some(token));
             let slot = slot.expect("the device returns what it was given");
-            let payload = &slot.payload[..slot.len];
+            let tx = &mut self.tx;
             // SAFETY: these are the buffers of this token.
-            let popped = unsafe {
-                if payload.is_empty() {
-                    self.tx.pop_used(token, &[&slot.header], &mut [])
-                } else {
-                    self.tx.pop_used(token, &[&slot.header, payload], &mut [])
-                }
-            };
+            let popped = slot.with(|buffers| unsafe { tx.pop_used(token, buffers, &mut []) });
             popped.expect("it was peeked at");
             slot.token = None;
         }
         let slots = &self.buffers.slots;
         let is_under_way = self.answering.is_some_and(|number| slots[number].token.is_some());
-        if is_under_way || slots.iter().all(|slot| slot.token.is_some()) {
+        if is_under_way || !self.has_room() {
             return;
         }
         self.answering = None;

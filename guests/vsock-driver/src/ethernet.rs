@@ -2,6 +2,7 @@
 
 use crate::{
     bus::{self, Reason},
+    cut::cut,
     memory::Memory,
 };
 use core::{
@@ -69,8 +70,10 @@ pub struct Ethernet {
     rx: VirtQueue<Memory, QUEUE>,
     tx: VirtQueue<Memory, QUEUE>,
     buffers: &'static mut Buffers,
-    /// Of each buffer to send from: the token and the length of what is under way.
-    sent: [Option<(u16, usize)>; QUEUE],
+    /// Of each buffer to send from: the token, the length and the pieces of what is under way.
+    sent: [Option<(u16, usize, usize)>; QUEUE],
+    /// Buffers that the next frame is cut into.
+    pieces: usize,
     mac: [u8; 6],
 }
 
@@ -99,7 +102,8 @@ impl Ethernet {
         });
         // SAFETY: `place` is given out once, so this is the only reference to the element.
         let buffers = unsafe { &mut *BUFFERS.0.get().cast::<Buffers>().add(place) };
-        let mut ethernet = Self { transport, rx, tx, buffers, sent: [None; QUEUE], mac };
+        let sent = [None; QUEUE];
+        let mut ethernet = Self { transport, rx, tx, buffers, sent, pieces: 1, mac };
         for index in 0..QUEUE {
             ethernet.offer(index);
         }
@@ -111,6 +115,11 @@ impl Ethernet {
     #[must_use]
     pub const fn mac(&self) -> [u8; 6] {
         self.mac
+    }
+
+    /// Frames are cut into so many buffers, at most as many as the ring has.
+    pub const fn cut(&mut self, pieces: usize) {
+        self.pieces = pieces;
     }
 
     fn offer(&mut self, index: usize) {
@@ -125,7 +134,7 @@ impl Ethernet {
     /// Whether [`Self::send`] would send.
     pub fn can_send(&mut self) -> bool {
         self.reclaim();
-        self.tx.available_desc() > 0
+        self.tx.available_desc() >= self.pieces
     }
 
     /// Sends a frame. False when as many as there can be are under way.
@@ -134,14 +143,17 @@ impl Ethernet {
     ///
     /// With more than 1514 bytes.
     pub fn send(&mut self, frame: &[u8]) -> bool {
-        self.reclaim();
+        if !self.can_send() {
+            return false;
+        }
         let Some(place) = self.sent.iter().position(Option::is_none) else { return false };
         let len = HEADER_LEN + frame.len();
         let buffer = &mut self.buffers.send[place][..len];
         buffer[HEADER_LEN..].copy_from_slice(frame);
+        let (pieces, count) = cut(buffer, self.pieces);
         // SAFETY: the buffer is static, and `reclaim` alone frees it, once its token is back.
-        let token = unsafe { self.tx.add(&[buffer], &mut []) }.expect("as many as descriptors");
-        self.sent[place] = Some((token, len));
+        let token = unsafe { self.tx.add(&pieces[..count], &mut []) };
+        self.sent[place] = Some((token.expect("as many as descriptors"), len, self.pieces));
         if self.tx.should_notify() {
             marker::<{ marker::VIRTIO_NOTIFY }>();
             self.transport.notify(TX);
@@ -151,12 +163,14 @@ impl Ethernet {
 
     fn reclaim(&mut self) {
         while let Some(token) = self.tx.peek_used() {
-            let its = |sent: &Option<(u16, usize)>| sent.is_some_and(|(its, _)| its == token);
+            let its =
+                |sent: &Option<(u16, usize, usize)>| sent.is_some_and(|(its, ..)| its == token);
             let place = self.sent.iter().position(its).expect("it returns what it was given");
-            let len = self.sent[place].map_or(0, |(_, len)| len);
-            let buffer = &self.buffers.send[place][..len];
-            // SAFETY: this is the buffer of this token.
-            unsafe { self.tx.pop_used(token, &[buffer], &mut []) }.expect("it was peeked at");
+            let (_, len, pieces) = self.sent[place].unwrap_or_default();
+            let (pieces, count) = cut(&self.buffers.send[place][..len], pieces);
+            // SAFETY: these are the buffers of this token.
+            let popped = unsafe { self.tx.pop_used(token, &pieces[..count], &mut []) };
+            popped.expect("it was peeked at");
             self.sent[place] = None;
         }
     }

@@ -9,6 +9,8 @@
 
 #[cfg(any(test, all(target_os = "none", feature = "driver")))]
 mod answers;
+#[cfg(any(test, all(target_os = "none", feature = "driver")))]
+mod cut;
 pub mod pattern;
 pub mod stream;
 

@@ -4,7 +4,8 @@
 //! `messages=` (1000), `size=` (4096) bytes of each, cut into packets of 64 KiB, `period_us=`
 //! (1000), `start_us=` when the first is due, by the counter; without it a period after the
 //! connection. `connect_us=` (0) when it connects, by the counter. `crash=` in the VM's first boot,
-//! after so many messages. When the connection is reset it connects again, and begins anew.
+//! after so many messages. With `cut=1` its packets are in chains of 1, 2, 3 and so on up to 64
+//! buffers, then of 1 again. When the connection is reset it connects again, and begins anew.
 //!
 //! ```text
 //! sender: connected to 4:5000
@@ -46,6 +47,7 @@ fn main(board: &'static Board) -> ! {
     let start = time::ns_to_ticks(args.number("start_us", 0) * 1000, time::frequency());
     let connects = time::ns_to_ticks(args.number("connect_us", 0) * 1000, time::frequency());
     wait_until(connects);
+    let (cuts, mut packet) = (args.number("cut", 0) != 0, 0);
     let mut stream = connect(&mut socket, local, peer);
     'anew: loop {
         println!("sender: connected to {}:{}", peer.0, peer.1);
@@ -59,6 +61,10 @@ fn main(board: &'static Board) -> ! {
             let mut left = size;
             while left > 0 {
                 let len = left.min(MAX_PAYLOAD.into()) as u32;
+                if cuts {
+                    socket.cut(1 + packet % 64);
+                    packet += 1;
+                }
                 while stream.is_open() && (stream.credit() < len || !socket.can_send()) {
                     cpu::sleep();
                     take(&mut socket, &mut stream);

@@ -6,7 +6,8 @@
 //! number is a flood. `expect=` (0) frames from other stations, by number and contents, before it
 //! is done; `from=` counts only those of one. `ping=` (0) echoes of 1000 bytes from `gateway=`
 //! (10.0.2.2), asked for as `address=`. `crash=` in the VM's first boot, after so many frames sent;
-//! `as=` another's address to send them by. It begins when the receiver answers; with `at_once=1`
+//! `as=` another's address to send them by. With `cut=1` they are in chains of 1, 2, 3 and so on up
+//! to 64 buffers, then of 1 again. It begins when the receiver answers; with `at_once=1`
 //! without a receiver that does, and then its intervals are a quarter longer or shorter. With
 //! `busy=1` it does not sleep while it waits for frames. When done it sleeps.
 //!
@@ -145,6 +146,9 @@ fn main(board: &'static Board) -> ! {
         tally.take_all(&mut port, from);
         if number < frames && time::now() >= due {
             let own = mac(args, "as").unwrap_or(port.mac());
+            if args.number("cut", 0) != 0 {
+                port.cut(1 + number as usize % 64);
+            }
             send(&mut port, (to.expect("`to` is given"), own), number, size);
             number += 1;
             // Not more often than that, even behind a time off the core.
