@@ -7,6 +7,8 @@
 
 #[path = "../../core/broker/tests/hostile/play.rs"]
 mod play;
+#[path = "../../core/broker/tests/world/mod.rs"]
+mod world;
 
 use libfuzzer_sys::fuzz_target;
 

@@ -9,8 +9,6 @@ mod engine;
 mod hostile;
 mod several;
 mod sizes;
-#[path = "../../vsock/tests/support/mod.rs"]
-mod support;
 mod switch;
 mod transfer;
 mod world;

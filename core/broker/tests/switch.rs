@@ -1,7 +1,7 @@
 //! The switch at the service VM: frames between VMs' network devices, drivers that flood, lie and
 //! reset their devices, and rings without meaning.
 
-use crate::support::{Driver, LEN, Memory, RAM};
+use crate::world::support::{Driver, LEN, Memory, RAM};
 use proptest::prelude::*;
 use weir_broker::{broker::Step, ram::Access, switch::Switch};
 use weir_partition::{

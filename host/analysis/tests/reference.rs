@@ -18,7 +18,7 @@ use weir_analysis::{Bytes, BytesPerSec, Nanos};
 
 /// Sections IV and V-B, equation by equation. Times are in units of 1/(2b) ns, which makes all of
 /// them integers.
-mod reference {
+mod naive {
     use super::*;
 
     pub struct Set {
@@ -171,7 +171,7 @@ mod reference {
     }
 }
 
-use reference::{Answer, Set};
+use naive::{Answer, Set};
 
 const SOME: Effort = Effort(1 << 22);
 

@@ -4,9 +4,7 @@
 //! bounded, and the packets from one of the two VMs to the other arrive. For the fuzz target
 //! `broker`, and for its short form in the tests.
 
-#[path = "../world/mod.rs"]
-mod world;
-
+use crate::world::{LEN, PORT, Windows, World, flow, payload, support::RAM, window};
 use std::{collections::BTreeSet, ops::Range};
 use weir_broker::{
     broker::{Broker, EngineFailed, Mover, Step, Store},
@@ -23,7 +21,6 @@ use weir_vsock::{
     queue::{Layout, MAX_SIZE, Queue, RingOptions, STRIDE},
     vsock::{HEADER_LEN, Header, MAX_PAYLOAD, Operation},
 };
-use world::{LEN, PORT, Windows, World, flow, payload, support::RAM, window};
 
 /// The VMs that keep the rules. The others, up to [`VMS`], are hostile.
 const SENDER: usize = 0;
