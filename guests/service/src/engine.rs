@@ -1,7 +1,7 @@
 //! The DMA engine. The hypervisor drives it for this VM, within the memory that this VM has.
 
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
-use weir_broker::broker::EngineFailed;
+use weir_broker::{broker::EngineFailed, clock::Clock};
 use weir_guest::{
     cpu,
     gic::{self, Interrupt},
@@ -24,7 +24,9 @@ pub fn begin(settings: &BrokerSettings) {
         return;
     }
     IS_COHERENT.store(settings.engine_is_coherent, Relaxed);
-    LIMIT.store(time::ns_to_ticks(settings.engine_limit.0, time::frequency()), Relaxed);
+    // The broker's clock, which needs no division of 128 bits.
+    let limit = Clock::new(0, time::frequency()).ticks(settings.engine_limit.0);
+    LIMIT.store(limit, Relaxed);
     INTID.store(settings.engine_intid.0, Relaxed);
     gic::enable(settings.engine_intid.0);
 }
