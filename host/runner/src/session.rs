@@ -258,11 +258,6 @@ impl Session {
         self.demux.is_within_line()
     }
 
-    /// Whether the hypervisor reported that the system runs.
-    pub fn started(&self) -> bool {
-        self.tally.started()
-    }
-
     /// Whether the system reported its end.
     pub fn stopped(&self) -> bool {
         self.tally.stopped()

@@ -296,11 +296,6 @@ impl Tally {
         self.regulator.as_ref()
     }
 
-    /// Whether the hypervisor reported that the system runs.
-    pub const fn started(&self) -> bool {
-        self.started
-    }
-
     /// Returns whether the system reported its stop.
     pub fn stopped(&self) -> bool {
         self.stopped
