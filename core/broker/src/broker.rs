@@ -711,7 +711,7 @@ impl<'a> Broker<'a> {
         if more && !many { Step::Again } else { Step::Report(DeviceSet::EMPTY) }
     }
 
-    /// The header of a chunk of the first packet of flow `index`, of `bytes` of payload.
+    /// Returns the header of the chunk that is being moved of flow `index`.
     #[inline]
     fn chunk_header(&self, index: usize, ends: (usize, usize), is_part: bool) -> Header {
         let len = self.store.moves[index].begun().unwrap_or(0);
@@ -1098,7 +1098,7 @@ impl<'a> Broker<'a> {
     }
 }
 
-/// What became of a chunk.
+/// Result of moving a chunk.
 #[derive(Clone, Copy, Debug)]
 enum Copied {
     /// It was moved, or what was left of it.
@@ -1107,7 +1107,7 @@ enum Copied {
     Later,
 }
 
-/// Why a chunk was not moved.
+/// Reason for which a chunk was not moved.
 #[derive(Clone, Copy, Debug)]
 enum Fault {
     Engine,

@@ -149,7 +149,7 @@ impl Broker<'_> {
         &self.store.sockets[index].packets[usize::from(head) % RING].header
     }
 
-    /// Whether a packet is of data to be moved, and of a connection that both ends still have.
+    /// Returns whether a packet is data to be moved, of a connection that both ends still have.
     fn is_known(&self, index: usize, taken: &Taken) -> bool {
         let (Fate::Transfer(_, flow) | Fate::Cut(flow)) = taken.fate else { return false };
         let (flow, header) = (usize::from(flow) % FLOWS, self.header(index, taken.head));
@@ -437,7 +437,7 @@ impl Broker<'_> {
         }
     }
 
-    /// As [`Self::append`], to a flow to several receivers.
+    /// Does as [`Self::append`], for a flow to several receivers.
     #[inline(never)]
     fn append_to_group(&mut self, port: usize, head: u8, (flow, members): (usize, u8), now: u64) {
         let group = flow..(flow + self.lines[flow].members).min(self.flows);

@@ -231,7 +231,7 @@ pub(crate) struct Buffer {
     /// Bytes of it that were found, and whether these are all.
     room: u32,
     is_measured: bool,
-    /// Its descriptors, one bit each, if it has several.
+    /// Descriptors of the buffer, one bit each, if there are several.
     descriptors: u64,
     /// Bytes that are written, the header's first.
     pub(crate) done: u32,
@@ -271,7 +271,7 @@ impl Buffer {
         room.ok_or(Broken::TooShort).map(Some)
     }
 
-    /// As [`Self::measure`], of a buffer in pieces; false if it has more.
+    /// Measures a buffer in pieces, as [`Self::measure`]; false if there are more pieces.
     #[inline(never)]
     fn measure_pieces(
         &mut self,
@@ -321,7 +321,7 @@ impl Buffer {
         self.put_rest(queue, memory, &bytes.0, steps)
     }
 
-    /// As [`Self::put_header`], of a header in pieces.
+    /// Writes a header in pieces, as [`Self::put_header`].
     #[inline(never)]
     fn put_rest(
         &mut self,
@@ -345,7 +345,7 @@ impl Buffer {
         Ok(true)
     }
 
-    /// What was written to it is of no use: it is filled anew.
+    /// Forgets what was written to the buffer, which is then filled anew.
     fn restart(&mut self, queue: &Queue) {
         (self.chain, self.done, self.bytes) = (queue.again(&self.chain), 0, None);
     }
@@ -370,7 +370,7 @@ pub(crate) enum Payload {
     Unknown,
 }
 
-/// Where the first packet of a flow is being moved from and to.
+/// Progress of moving a flow's first packet: its source and its target.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Move {
     /// The payload that was not moved yet.
@@ -380,7 +380,7 @@ pub(crate) struct Move {
 }
 
 impl Move {
-    /// Of no packet.
+    /// State of a flow without a packet that is being moved.
     pub(crate) const NONE: Self = Self { source: Chain::EMPTY, target: None };
 
     /// Bytes of payload of the chunk that has begun.
@@ -390,12 +390,12 @@ impl Move {
     }
 }
 
-/// Whether a receiver has room for a chunk.
+/// Room that a receiver has for a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Room {
     /// It has no buffer that the flow may take.
     None,
-    /// Its buffer has more descriptors than are read at once.
+    /// The receive buffer has more descriptors than one step reads.
     Later,
     /// For so many bytes of payload.
     Bytes(u32),
@@ -614,7 +614,7 @@ impl Socket {
         self.notified = notified;
     }
 
-    /// Whether no queue can come into use in this epoch that is not known.
+    /// Returns whether all queues that this epoch can have are known.
     #[inline]
     pub(crate) const fn has_queues(&self) -> bool {
         self.is_broken || self.queues[RX].is_some() && self.queues[TX].is_some()

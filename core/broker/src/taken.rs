@@ -10,7 +10,7 @@ pub(crate) struct Taken {
     /// When it was seen, in ns of the counter and in ticks.
     pub(crate) seen: u64,
     pub(crate) stamp: u64,
-    /// How long EL2 took until then, and the parsing, and the locking, as in a record.
+    /// Durations of EL2's transport, of the parsing and of the locking, packed as in a record.
     pub(crate) phases: u64,
     pub(crate) fate: Fate,
 }
@@ -30,6 +30,6 @@ pub(crate) enum Fate {
     Pass(Operation, u8),
     /// It is answered, as it is not allowed.
     Refused,
-    /// Its payload is not all there: the connections of its flow end.
+    /// The payload is shorter than the header says: the connections of the flow end.
     Cut(u8),
 }

@@ -94,7 +94,7 @@ fn moves(step: Step) -> bool {
     !matches!(step, Step::Wait(_))
 }
 
-/// Whether a step asks for a report to EL2.
+/// Returns whether a step asks for a report to EL2.
 fn reports(step: Step) -> bool {
     matches!(step, Step::Report(_))
 }

@@ -29,13 +29,13 @@ pub struct Segment {
 /// Which buffers of a chain a walk is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
-    /// Those that the device reads.
+    /// Buffers that the device reads.
     Read,
-    /// Those that the device writes, behind the others.
+    /// Buffers that the device writes, which follow the others.
     Write,
 }
 
-/// Where a walk along a chain has come to.
+/// Position of a walk along a chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found {
     /// To bytes of a buffer.
@@ -104,7 +104,7 @@ impl Chain {
         self.len
     }
 
-    /// Whether more than the buffer that it is in may come.
+    /// Returns whether more buffers than the current one may come.
     #[must_use]
     pub const fn goes_on(&self) -> bool {
         self.goes_on
@@ -294,7 +294,7 @@ impl Queue {
         self.pop_beyond(memory, 0)
     }
 
-    /// As [`Self::pop`], but takes none while no more than `kept` chains are available.
+    /// Takes a chain as [`Self::pop`], but none while at most `kept` chains are available.
     ///
     /// # Errors
     ///
@@ -310,7 +310,7 @@ impl Queue {
         self.pop_announced(memory).map(Some)
     }
 
-    /// As [`Self::pop`], of a ring in which at least one chain [`Self::available`] was found.
+    /// Takes a chain as [`Self::pop`], of a ring in which [`Self::available`] has found one.
     ///
     /// # Errors
     ///

@@ -60,8 +60,9 @@ pub struct Descriptors {
     lists: [List; 2],
     /// The highest address behind a part.
     top: u64,
-    /// Where the engine sees the table, and whether it can.
+    /// Address at which the engine sees the table.
     at: Pa,
+    /// True if the table is aligned there and within the engine's reach.
     is_placed: bool,
     /// The flags of each descriptor's control word.
     control: u32,

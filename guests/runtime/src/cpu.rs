@@ -108,7 +108,7 @@ pub fn clean_data(address: u64, len: u64) {
     }
 }
 
-/// Whether an interrupt is pending that this core takes once interrupts are unmasked.
+/// Returns whether an interrupt is pending that this core takes once it unmasks interrupts.
 #[inline]
 #[must_use]
 pub fn has_interrupt() -> bool {

@@ -215,7 +215,7 @@ impl SocketDriver {
         self.has_room()
     }
 
-    /// Whether there are a slot and the descriptors for a packet.
+    /// Returns whether there are a slot and descriptors for a packet.
     fn has_room(&self) -> bool {
         self.buffers.slots.iter().any(|slot| slot.token.is_none())
             && self.tx.available_desc() >= self.pieces.unwrap_or(2)

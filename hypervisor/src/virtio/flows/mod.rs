@@ -281,12 +281,12 @@ fn line(vm: &Vm, socket: &Socket) -> VcpuMask {
 pub struct Raised {
     /// One bit each.
     ports: u32,
-    /// When the last one's interrupt was pending, in ticks.
+    /// Time at which the last VM's interrupt was pending, in ticks.
     last: u64,
 }
 
 impl Raised {
-    /// Of a call that has interrupted no VM yet.
+    /// Returns the state of a call that has interrupted no VM yet.
     pub const fn new() -> Self {
         Self { ports: 0, last: 0 }
     }
