@@ -34,6 +34,9 @@ pub enum Cause {
     Memory,
 }
 
+/// The number of causes.
+const CAUSES: usize = Cause::Memory as usize + 1;
+
 /// The state of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
@@ -123,6 +126,9 @@ pub struct Order {
     current: usize,
     quantum: u64,
     waits: u64,
+    /// How many threads wait, by cause: a lock that nobody waits for is left at each of a core's
+    /// accesses to a device.
+    waiting: [usize; CAUSES],
 }
 
 impl Order {
@@ -131,7 +137,7 @@ impl Order {
     pub const fn new() -> Self {
         let mut threads = [Thread::FREE; MAX_THREADS];
         threads[0].state = State::Runs;
-        Self { threads, used: 1, current: 0, quantum: 0, waits: 0 }
+        Self { threads, used: 1, current: 0, quantum: 0, waits: 0, waiting: [0; CAUSES] }
     }
 
     /// Sets how far the clocks of two running cores may be apart, in ns.
@@ -167,6 +173,7 @@ impl Order {
     /// [`MAX_THREADS`].
     pub fn add(&mut self, now: u64) -> Option<usize> {
         let place = self.threads.iter().position(|thread| thread.state == State::Free)?;
+        self.set_state(place, State::Runs);
         self.threads[place] = Thread { state: State::Runs, clock: now, ..Thread::FREE };
         self.used = self.used.max(place + 1);
         Some(place)
@@ -174,7 +181,19 @@ impl Order {
 
     /// Frees the place of a thread that has ended.
     pub fn remove(&mut self, place: usize) {
+        self.set_state(place, State::Free);
         self.threads[place] = Thread::FREE;
+    }
+
+    /// Changes the state of a thread, and the number of those that wait.
+    const fn set_state(&mut self, place: usize, state: State) {
+        if let State::Waits { cause, .. } = self.threads[place].state {
+            self.waiting[cause as usize] -= 1;
+        }
+        if let State::Waits { cause, .. } = state {
+            self.waiting[cause as usize] += 1;
+        }
+        self.threads[place].state = state;
     }
 
     /// Records that the current thread is a core.
@@ -184,15 +203,15 @@ impl Order {
 
     /// Records that the current thread has ended.
     pub const fn end(&mut self) {
-        self.threads[self.current].state = State::Ended;
+        self.set_state(self.current, State::Ended);
     }
 
     /// Records that the current thread waits. Time passes for it meanwhile if it `ages`: a core
     /// that waits for an interrupt ages, a core that waits for a lock of the emulator does not.
     pub const fn wait(&mut self, cause: Cause, object: usize, deadline: u64, ages: bool) {
         self.waits += 1;
+        self.set_state(self.current, State::Waits { cause, object });
         let thread = &mut self.threads[self.current];
-        thread.state = State::Waits { cause, object };
         thread.deadline = deadline;
         thread.ages = ages;
         thread.timed_out = false;
@@ -214,11 +233,11 @@ impl Order {
     /// Wakes the thread at `place` at the current thread's clock `now`. Returns the limit that this
     /// puts on the current thread's turn.
     pub fn wake(&mut self, place: usize, now: u64) -> u64 {
+        self.set_state(place, State::Runs);
         let thread = &mut self.threads[place];
         if !thread.is_core || thread.ages {
             thread.clock = thread.clock.max(now);
         }
-        thread.state = State::Runs;
         thread.deadline = NEVER;
         thread.ages = false;
         let thread = self.threads[place];
@@ -228,6 +247,9 @@ impl Order {
     /// Wakes every thread that waits for the object. Returns the limit on the current turn.
     pub fn wake_all(&mut self, cause: Cause, object: usize, now: u64) -> u64 {
         let mut limit = NEVER;
+        if self.waiting[cause as usize] == 0 {
+            return limit;
+        }
         for place in 0..self.used {
             if self.threads[place].waits_for(cause, object) {
                 limit = limit.min(self.wake(place, now));
@@ -269,10 +291,11 @@ impl Order {
 
     /// Ends the wait of the thread that waits for the memory's answer to `core`, at the time `at`.
     pub fn answer(&mut self, core: usize, at: u64) {
-        for thread in &mut self.threads[..self.used] {
-            if thread.waits_for(Cause::Memory, core) {
+        for place in 0..self.used {
+            if self.threads[place].waits_for(Cause::Memory, core) {
+                self.set_state(place, State::Runs);
+                let thread = &mut self.threads[place];
                 thread.clock = thread.clock.max(at);
-                thread.state = State::Runs;
                 thread.deadline = NEVER;
             }
         }
@@ -297,10 +320,10 @@ impl Order {
             }
         }
         let (turn, place) = best?;
-        let thread = &mut self.threads[place];
-        if thread.state != State::Runs {
+        if self.threads[place].state != State::Runs {
+            self.set_state(place, State::Runs);
+            let thread = &mut self.threads[place];
             thread.timed_out = true;
-            thread.state = State::Runs;
             thread.deadline = NEVER;
             thread.ages = false;
             thread.clock = thread.clock.max(turn);

@@ -195,7 +195,10 @@ pub fn activate() {
 /// Wakes the threads that wait for an object.
 pub fn wake_all(cause: Cause, object: usize) {
     let now = now();
-    lower_limit(with(|process| process.order.wake_all(cause, object, now)));
+    let limit = with(|process| process.order.wake_all(cause, object, now));
+    if limit != NEVER {
+        lower_limit(limit);
+    }
 }
 
 /// Wakes the thread that has waited for an object for longest. Returns whether there is one.
