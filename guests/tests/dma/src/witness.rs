@@ -27,11 +27,15 @@ pub fn watch(board: &'static Board) -> ! {
         let (count, all) = (words().filter(changed).count(), words().count());
         println!("dma: round {round}: {count} of {all} words changed");
         let next = time::now() + time::ns_to_ticks(PAUSE_NS, time::frequency());
-        time::arm(next);
         while time::now() < next {
+            time::arm(next);
             cpu::wait_for_interrupt();
+            // The line falls, then the interrupt is taken: one that stayed pending would end each
+            // later wait at once.
+            time::disarm();
+            cpu::unmask_interrupts();
+            cpu::mask_interrupts();
         }
-        time::disarm();
     }
     unreachable!("rounds are never counted out")
 }
