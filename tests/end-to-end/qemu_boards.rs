@@ -4,7 +4,7 @@
 
 use crate::support::{
     board::capture_on_board,
-    qemu::{Options, Outcome, build_image, random_word, root, run_system, with},
+    qemu::{Options, Outcome, build_image, build_programs, random_word, root, run_system, with},
 };
 use serde_json::Value;
 use std::{fs, process::Command, time::Duration};
@@ -223,7 +223,9 @@ fn page_classes_keep_lines_apart(board: &str) {
         let file = directory.path().join("system.toml");
         fs::write(&file, text).expect("a system file");
         let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
-        command.arg("observe").arg(&file).arg("--json").env("WEIR_ROOT", root());
+        build_programs();
+        command.arg("observe").arg(&file).args(["--no-build", "--json"]);
+        command.env("WEIR_ROOT", root());
         command.env("WEIR_RUNS", directory.path().join("runs"));
         let printed = capture_on_board(&mut command, &file, Duration::from_secs(300));
         assert_eq!(printed.status, Some(0), "{}\n{}", printed.out, printed.err);

@@ -4,7 +4,7 @@ use crate::support::{
     Printed,
     board::{capture_on_board, not_applicable_if},
     capture_within,
-    qemu::{build_image, overcommitted, root},
+    qemu::{build_image, build_programs, overcommitted, root},
 };
 use serde_json::Value;
 use std::{fs, process::Command, time::Duration};
@@ -44,11 +44,13 @@ impl Ran {
 
 /// Runs a system by the emulated clock until all its VMs are off.
 fn run(text: &str, arguments: &[&str]) -> Ran {
+    build_programs();
     let directory = tempfile::tempdir().expect("a directory");
     let (file, runs) = (directory.path().join("system.toml"), directory.path().join("runs"));
     fs::write(&file, overcommitted(text)).expect("a system file");
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
     command.arg("run").arg(&file).args([
+        "--no-build",
         "--keep-running",
         "-q",
         "--ignore-verdict",

@@ -64,10 +64,11 @@ fn run(file: &Path, time: &str, arguments: &[&str]) -> Ran {
 
 /// The same with the programs of `checkout`, leaving the run in `directory`, which has none.
 fn run_in(checkout: &Path, directory: &Path, file: &Path, time: &str, arguments: &[&str]) -> Ran {
+    build_programs();
     let runs = directory.join("runs");
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
     // Some tests run systems with deadlines below the bound.
-    command.arg("run").arg(file).args(["--keep-running", "-q", "--for", time]);
+    command.arg("run").arg(file).args(["--no-build", "--keep-running", "-q", "--for", time]);
     command
         .args(["--ignore-verdict", "--accept-not-judged"])
         .args(arguments)
@@ -546,7 +547,7 @@ fn a_slow_receiver_is_dropped_without_loss_to_others() {
     let text = format!(
         "platform = \"qemu-virt\"\n{}{}{}{}\n[[vm]]\nname = \"linux\"\ncpus = [3]\n\
          memory = \"128MiB\"\nimage = {{ linux = \"debian-rt\", initrd = \"debian-vsock\", cmdline \
-         = \"console=ttyAMA0 quiet {linux}\" }}\n",
+         = \"console=ttyAMA0 kpti=off quiet {linux}\" }}\n",
         vm(
             "sender",
             0,
@@ -917,7 +918,7 @@ fn linux_sees_that_the_other_end_has_died() {
                  weir.receive=port=5001,streams=2";
     let text = format!(
         "platform = \"qemu-virt\"\n\n[[vm]]\nname = \"linux\"\ncpus = [0]\nmemory = \"128MiB\"\n\
-         image = {{ linux = \"debian-rt\", initrd = \"debian-vsock\", cmdline = \"console=ttyAMA0 \
+         image = {{ linux = \"debian-rt\", initrd = \"debian-vsock\", cmdline = \"console=ttyAMA0 kpti=off \
          quiet {linux}\" }}\n{}{}{}{}",
         vm("receiver", 1, "receiver", "bytes=200000 streams=1 crash=50000", restart),
         vm(
@@ -1008,7 +1009,7 @@ fn among_linux(text: &str) -> String {
     let linux = |run: &str| {
         format!(
             "memory = \"128MiB\"\nimage = {{ linux = \"debian-rt\", initrd = \"debian-vsock\", \
-             cmdline = \"console=ttyAMA0 quiet {run},poweroff\" }}\n"
+             cmdline = \"console=ttyAMA0 kpti=off quiet {run},poweroff\" }}\n"
         )
     };
     let mut text = text.to_owned();
@@ -1068,7 +1069,7 @@ fn run_with_broker(guest: &str, text: &str, time: &str) -> Ran {
     fs::copy(from.join("build/programs").join(guest), programs.join("broker")).expect(guest);
     let file = to.join("system.toml");
     fs::write(&file, text).expect("a system file");
-    run_in(to, to, &file, time, &["--no-build"])
+    run_in(to, to, &file, time, &[])
 }
 
 /// A compromised broker says without end that it accesses the memory of a VM that resets its device

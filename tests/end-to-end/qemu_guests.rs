@@ -220,6 +220,7 @@ fn a_fault_halts_or_restarts_that_vm_alone() {
     let attacks =
         |count| format!("expect = {:?}", vec!["attacker: attack 1: read below its memory"; count]);
     let text = attackers([("halt", &attacks(1)), ("restart", &attacks(10))]);
+    let text = text.replace("activations=200", "activations=30").replace("200 act", "30 act");
     one_was_halted_and_one_restarted(&run(&text, &[]));
     let outcome = run(&moved(&text), &[]);
     it_moved(&outcome);
@@ -270,7 +271,8 @@ fn u_boot_prints_its_device_tree(name: &str, memory: &[&str]) {
         &text,
         &Options {
             arguments: &["--for", "120s"],
-            typed: Some(("uboot", "=> ", "fdt addr $fdtcontroladdr\rfdt print\r")),
+            typed: Some(("uboot", "stop autoboot", " ")),
+            then: Some(("uboot", "=> ", "fdt addr $fdtcontroladdr\rfdt print\r")),
             ..Options::default()
         },
     )

@@ -23,7 +23,7 @@ platform = "qemu-virt"
 name = "linux"
 cpus = [{cores}]
 memory = "256MiB"
-image = {{ linux = "debian-rt", initrd = "busybox", cmdline = "console=ttyAMA0 weir.run={scenarios}" }}
+image = {{ linux = "debian-rt", initrd = "busybox", cmdline = "console=ttyAMA0 kpti=off weir.run={scenarios}" }}
 {more}
 "#
     )
@@ -72,9 +72,9 @@ fn one_vcpu_fills_its_memory_and_powers_off() {
 /// Every page of its page classes is there, and each boot begins with the image as it was built.
 #[test]
 fn colored_linux_fills_its_memory_after_each_restart() {
-    let line = "linux: memtest 127 of 127 blocks of 257 pages hold their pattern";
+    let line = "linux: memtest 63 of 63 blocks of 257 pages hold their pattern";
     let keys = format!("colors = \"0-11\"\nexpect = {:?}", [line; 2]);
-    let text = linux("0", "memtest,reboot weir.memory=128", &keys);
+    let text = linux("0", "memtest,reboot weir.memory=64", &keys);
     let outcome = run(&format!("{text}\n[hypervisor]\ncolors = \"12-15\"\n"), &[]);
     let lines = outcome.lines("linux");
     let count = |text: &str| lines.iter().filter(|line| line.contains(text)).count();
@@ -325,7 +325,7 @@ platform = "qemu-virt"
 name = "linux"
 cpus = [0]
 memory = "192MiB"
-image = { linux = "debian-rt", initrd = "debian-socat", cmdline = "console=ttyAMA0 quiet weir.run=shell" }
+image = { linux = "debian-rt", initrd = "debian-socat", cmdline = "console=ttyAMA0 kpti=off quiet weir.run=shell" }
 expect = ["the device is vsock", "reloaded 42"]
 "#;
     let reload = "rmmod vmw_vsock_virtio_transport vmw_vsock_virtio_transport_common vsock && \

@@ -5,11 +5,11 @@ use crate::support::{
     Printed,
     board::{board, capture_on_board, has_independent_banks},
     capture_within,
-    qemu::{Options, root},
+    qemu::{Options, build_programs, root},
     schema::valid,
 };
 use serde_json::Value;
-use std::{fs, os::unix::fs::PermissionsExt, process::Command, sync::Mutex, time::Duration};
+use std::{fs, os::unix::fs::PermissionsExt, process::Command, time::Duration};
 
 /// Each goes over 2 MiB, twice the cache.
 const STRESSORS: [&str; 2] = ["mode=write size=0x200000 passes=100", "mode=read size=0x200000"];
@@ -70,14 +70,12 @@ fn observe(text: &str, more: &[&str]) -> Value {
 }
 
 fn call(text: &str, more: &[&str]) -> Printed {
-    // Cargo builds the plug-in and the guests where all tests do.
-    static ONE: Mutex<()> = Mutex::new(());
-    let _one = ONE.lock();
+    build_programs();
     let directory = tempfile::tempdir().expect("a directory");
     let file = directory.path().join("system.toml");
     fs::write(&file, text).expect("a system file");
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
-    command.arg("observe").arg(&file).arg("--json").args(more);
+    command.arg("observe").arg(&file).args(["--no-build", "--json"]).args(more);
     command.env("WEIR_ROOT", root()).env("WEIR_RUNS", directory.path().join("runs"));
     capture_on_board(&mut command, &file, Duration::from_secs(1200))
 }
@@ -241,7 +239,7 @@ fn zeroing_is_made_visible() {
     let file = tempfile::Builder::new().suffix(".toml").tempfile().expect("a file");
     fs::write(&file, text("memory-stressor: zero 1048576 bytes by 64")).expect("a system");
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
-    command.arg("run").arg(file.path()).env("WEIR_ROOT", root());
+    command.args(["run", "--no-build"]).arg(file.path()).env("WEIR_ROOT", root());
     let runs = tempfile::tempdir().expect("a directory");
     let printed = capture_within(command.env("WEIR_RUNS", runs.path()), Options::default().limit);
     assert_eq!(printed.status, Some(0), "{}\n{}", printed.out, printed.err);
@@ -257,7 +255,7 @@ fn zeroed_memory_is_counted_in_lines() {
     let file = tempfile::Builder::new().suffix(".toml").tempfile().expect("a file");
     fs::write(&file, format!("platform = \"qemu-virt\"\n{vm}")).expect("a system");
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
-    command.arg("run").arg(file.path()).env("WEIR_ROOT", root());
+    command.args(["run", "--no-build"]).arg(file.path()).env("WEIR_ROOT", root());
     let runs = tempfile::tempdir().expect("a directory");
     let printed = capture_within(command.env("WEIR_RUNS", runs.path()), Options::default().limit);
     assert_eq!(printed.status, Some(0), "{}\n{}", printed.out, printed.err);

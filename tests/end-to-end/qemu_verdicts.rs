@@ -1,12 +1,16 @@
 //! Verdicts of real runs on deadlines, tasks and memory budgets.
 
-use crate::support::{Printed, capture_within, qemu::root};
+use crate::support::{
+    Printed, capture_within,
+    qemu::{build_programs, root},
+};
 use serde_json::Value;
 use std::{fs, process::Command, time::Duration};
 
 /// Runs a system and returns the command's output, its report, and its summary as `weir report`
 /// prints it.
 fn run(text: &str, arguments: &[&str]) -> (Printed, Value, String) {
+    build_programs();
     let directory = tempfile::tempdir().expect("a directory");
     let (file, runs) = (directory.path().join("system.toml"), directory.path().join("runs"));
     fs::write(&file, text).expect("a system file");
@@ -18,7 +22,7 @@ fn run(text: &str, arguments: &[&str]) -> (Printed, Value, String) {
     // The verdict before the run refuses systems with deadlines that are too short; here the run is
     // to show it.
     let mut command = weir("run");
-    command.arg(&file).args(["-q", "--ignore-verdict"]).args(arguments);
+    command.arg(&file).args(["--no-build", "-q", "--ignore-verdict"]).args(arguments);
     let printed = capture_within(&mut command, Duration::from_secs(1200));
     let ran = fs::read_dir(&runs).into_iter().flatten().flatten().next();
     let ran = ran.unwrap_or_else(|| panic!("{}\n{}", printed.out, printed.err)).path();
