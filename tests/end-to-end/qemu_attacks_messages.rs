@@ -82,8 +82,9 @@ fn no_packets_starve_another_flow_to_the_receiver() {
 fn no_packets_starve_another_flow_to_linux() {
     let good = "elf = \"sender\", args = \"to=4 port=5001 messages=80 size=4096 period_us=1000 \
                 connect_us=6000000\"";
-    let linux = "linux = \"debian-rt\", initrd = \"debian-vsock\", cmdline = \"console=ttyAMA0 kpti=off \
-                 quiet weir.run=receive,poweroff weir.receive=port=5001,streams=1\"";
+    let linux = "linux = \"debian-rt\", initrd = \"debian-vsock\", \
+                 cmdline = \"console=ttyAMA0 kpti=off cryptomgr.notests quiet \
+                 weir.run=receive,poweroff weir.receive=port=5001,streams=1\"";
     let flow = |from: &str, period: &str, deadline: &str| {
         format!(
             "\n[[flow]]\nname = \"{from}\"\nfrom = \"{from}\"\nto = \"receiver\"\nport = 5001\n\

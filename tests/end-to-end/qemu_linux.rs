@@ -23,7 +23,7 @@ platform = "qemu-virt"
 name = "linux"
 cpus = [{cores}]
 memory = "256MiB"
-image = {{ linux = "debian-rt", initrd = "busybox", cmdline = "console=ttyAMA0 kpti=off weir.run={scenarios}" }}
+image = {{ linux = "debian-rt", initrd = "busybox", cmdline = "console=ttyAMA0 kpti=off cryptomgr.notests weir.run={scenarios}" }}
 {more}
 "#
     )
@@ -325,7 +325,7 @@ platform = "qemu-virt"
 name = "linux"
 cpus = [0]
 memory = "192MiB"
-image = { linux = "debian-rt", initrd = "debian-socat", cmdline = "console=ttyAMA0 kpti=off quiet weir.run=shell" }
+image = { linux = "debian-rt", initrd = "debian-socat", cmdline = "console=ttyAMA0 kpti=off cryptomgr.notests quiet weir.run=shell" }
 expect = ["the device is vsock", "reloaded 42"]
 "#;
     let reload = "rmmod vmw_vsock_virtio_transport vmw_vsock_virtio_transport_common vsock && \

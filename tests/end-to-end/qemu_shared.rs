@@ -642,7 +642,7 @@ fn linux(name: &str, initrd: &str, run: &str) -> String {
 name = "{name}"
 cpus = [0]
 memory = "256MiB"
-image = {{ linux = "debian-rt", initrd = "{initrd}", cmdline = "console=ttyAMA0 kpti=off weir.run={run}" }}
+image = {{ linux = "debian-rt", initrd = "{initrd}", cmdline = "console=ttyAMA0 kpti=off cryptomgr.notests weir.run={run}" }}
 expect = ["linux: user space on 1 cpus", "linux: done"]
 "#
     )

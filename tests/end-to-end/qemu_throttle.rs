@@ -430,7 +430,7 @@ platform = "qemu-virt"
 name = "linux"
 cpus = [0, 1]
 memory = "128MiB"
-image = {{ linux = "debian-rt", initrd = "busybox", cmdline = "console=ttyAMA0 kpti=off weir.run=memory-stressor,poweroff weir.loops=1" }}
+image = {{ linux = "debian-rt", initrd = "busybox", cmdline = "console=ttyAMA0 kpti=off cryptomgr.notests weir.run=memory-stressor,poweroff weir.loops=1" }}
 memory_budget = {{ accesses = 32000, period = "2ms", poll = "100us", source = "counter-page", split = "{split}" }}
 expect = ["linux: memory-stressor wrote 1 blocks of 4 MiB on cpu 1", "linux: done"]
 "#
@@ -555,7 +555,7 @@ platform = "qemu-virt"
 name = "linux"
 cpus = [0, 1]
 memory = "128MiB"
-image = { linux = "debian-rt", initrd = "busybox", cmdline = "console=ttyAMA0 kpti=off weir.run=devices,poweroff" }
+image = { linux = "debian-rt", initrd = "busybox", cmdline = "console=ttyAMA0 kpti=off cryptomgr.notests weir.run=devices,poweroff" }
 pmu = 4
 expect = ["hw perfevents: enabled with armv8_pmuv3 PMU driver, 5 counters available", "linux: done"]
 "#;
