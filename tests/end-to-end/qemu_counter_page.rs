@@ -230,7 +230,8 @@ fn a_row_stressor_misses_rows_and_needs_the_banks() {
         );
         fs::write(&file, system(&[stressor])).expect("a system file");
         let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
-        command.arg("observe").arg(&file).arg("--json").env("WEIR_ROOT", root());
+        build_programs();
+        command.args(["observe", "--no-build", "--json"]).arg(&file).env("WEIR_ROOT", root());
         command.env("WEIR_RUNS", directory.path().join("runs"));
         let printed = capture_within(&mut command, Duration::from_secs(1200));
         assert_eq!(printed.status, Some(0), "{}\n{}", printed.out, printed.err);

@@ -220,7 +220,9 @@ fn a_killed_qemu_is_reported() {
     let file = directory.path().join("system.toml");
     fs::write(&file, pair([""; 3], A_FIRST, [STRESSORS[1]; 2], "never printed")).expect("a system");
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
-    command.arg("observe").arg(&file).env("WEIR_ROOT", root()).env("WEIR_QEMU", &qemu);
+    build_programs();
+    command.args(["observe", "--no-build"]).arg(&file);
+    command.env("WEIR_ROOT", root()).env("WEIR_QEMU", &qemu);
     command.env("WEIR_RUNS", directory.path().join("runs"));
     let printed = capture_within(&mut command, Duration::from_secs(1200));
     assert_eq!(printed.status, Some(3), "{}\n{}", printed.out, printed.err);

@@ -16,7 +16,7 @@ use weir_report::{overheads::measured, table, trace::file::NAME};
 use weir_runner::{Run, RunOptions, SilentConsole, report::FlowRun, watch_signals};
 
 /// The systems, and the virtual time after which a run ends that does not end itself.
-const SYSTEMS: [(&str, Option<Duration>); 16] = [
+const SYSTEMS: [(&str, Option<Duration>); 19] = [
     ("flows-exact", None),
     ("flows-overheads", None),
     ("flows-mesh", None),
@@ -33,6 +33,9 @@ const SYSTEMS: [(&str, Option<Duration>); 16] = [
     (LINUX_PING, None),
     ("flows-linux-socat", None),
     ("flows-linux-suspend", None),
+    ("flows-shared", Some(Duration::from_secs(1))),
+    ("setpoints", Some(Duration::from_secs(3))),
+    ("mixed", Some(Duration::from_secs(3))),
 ];
 const PHASES: &str = "flows-overheads";
 const PING: &str = "flows-pingpong";
