@@ -430,9 +430,9 @@ platform = "qemu-virt"
 name = "linux"
 cpus = [0, 1]
 memory = "128MiB"
-image = {{ linux = "debian-rt", initrd = "busybox", cmdline = "console=ttyAMA0 kpti=off cryptomgr.notests weir.run=memory-stressor,poweroff weir.loops=1" }}
+image = {{ linux = "debian-rt", initrd = "busybox", cmdline = "console=ttyAMA0 kpti=off cryptomgr.notests weir.run=memory-stressor,poweroff weir.loops=8" }}
 memory_budget = {{ accesses = 32000, period = "2ms", poll = "100us", source = "counter-page", split = "{split}" }}
-expect = ["linux: memory-stressor wrote 1 blocks of 4 MiB on cpu 1", "linux: done"]
+expect = ["linux: memory-stressor wrote 8 blocks of 4 MiB on cpu 1", "linux: done"]
 "#
     );
     let outcome = run_system(
