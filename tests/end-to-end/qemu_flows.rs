@@ -62,8 +62,8 @@ fn run(file: &Path, time: &str, arguments: &[&str]) -> Ran {
     run_in(&root(), directory.path(), file, time, arguments)
 }
 
-/// The same with the programs of `checkout`, leaving the run in `directory`, which has none. Fails
-/// the test if a flow does not keep its bound or its deadline.
+/// Does the same with the programs of `checkout`, and leaves the run in `directory`, which has none.
+/// Fails the test if a flow does not keep its bound or its deadline.
 fn run_in(checkout: &Path, directory: &Path, file: &Path, time: &str, arguments: &[&str]) -> Ran {
     let ran = run_late_in(checkout, directory, file, time, arguments);
     for flow in ran.report["flows"].as_array().into_iter().flatten() {
@@ -72,7 +72,8 @@ fn run_in(checkout: &Path, directory: &Path, file: &Path, time: &str, arguments:
     ran
 }
 
-/// The same for a test whose broker or sender does not do what the bounds are of.
+/// Does as [`run_in`], for a test whose broker or sender breaks what the bounds assume: its flows
+/// may be late.
 fn run_late_in(
     checkout: &Path,
     directory: &Path,
@@ -1331,7 +1332,7 @@ fn documented(row: &str) -> u64 {
 /// The broker's code next to rt-virtio's (section V), printed with `-- --nocapture`: what moves
 /// packets, and what runs once, when it starts; the switch, which rt-virtio does not have, is
 /// counted apart. The compiler of `rust-toolchain.toml` makes what the page states; another one's
-/// code differs by a tenth at most.
+/// code differs by a twentieth at most (Debian's 1.96: by 1.7 %).
 #[test]
 fn the_broker_is_as_small_as_documented() {
     const MOVES: [&str; 5] =
@@ -1364,7 +1365,7 @@ fn the_broker_is_as_small_as_documented() {
     let pinned = fs::read_to_string(root().join("rust-toolchain.toml")).expect("a version");
     let pinned = pinned.split_once("channel = \"").and_then(|(_, rest)| rest.split_once('"'));
     let pinned = format!("rustc version {} ", pinned.expect("a channel").0);
-    let margin = if compiler.contains(&pinned) { 0 } else { 10 };
+    let margin = if compiler.contains(&pinned) { 0 } else { 5 };
     for (row, size) in
         [("code that takes and moves packets", moves), ("code that sets the broker up", once)]
     {

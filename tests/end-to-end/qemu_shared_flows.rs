@@ -252,8 +252,8 @@ fn linux_receives_on_a_shared_core() {
     let sends = "to=3 port=5001 messages=50 size=1024 period_us=10000 connect_us=2000000";
     let linux = "\n[[vm]]\nname = \"linux\"\ncpus = [0]\nmemory = \"128MiB\"\n\
                  image = { linux = \"debian-rt\", initrd = \"debian-vsock\", \
-                 cmdline = \"console=ttyAMA0 kpti=off cryptomgr.notests quiet weir.run=receive,poweroff \
-                 weir.receive=port=5001\" }\n\
+                 cmdline = \"console=ttyAMA0 kpti=off cryptomgr.notests quiet \
+                 weir.run=receive,poweroff weir.receive=port=5001\" }\n\
                  expect = [\"linux: port 5001: 51200 bytes in order\", \"linux: done\"]\n";
     let text = [
         linux.to_owned(),

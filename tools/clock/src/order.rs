@@ -126,8 +126,8 @@ pub struct Order {
     current: usize,
     quantum: u64,
     waits: u64,
-    /// How many threads wait, by cause: a lock that nobody waits for is left at each of a core's
-    /// accesses to a device.
+    /// Number of threads that wait, by cause. A core leaves the emulator's lock at each access to a
+    /// device, and hardly ever does a thread wait for it.
     waiting: [usize; CAUSES],
 }
 
@@ -173,7 +173,6 @@ impl Order {
     /// [`MAX_THREADS`].
     pub fn add(&mut self, now: u64) -> Option<usize> {
         let place = self.threads.iter().position(|thread| thread.state == State::Free)?;
-        self.set_state(place, State::Runs);
         self.threads[place] = Thread { state: State::Runs, clock: now, ..Thread::FREE };
         self.used = self.used.max(place + 1);
         Some(place)
@@ -181,7 +180,6 @@ impl Order {
 
     /// Frees the place of a thread that has ended.
     pub fn remove(&mut self, place: usize) {
-        self.set_state(place, State::Free);
         self.threads[place] = Thread::FREE;
     }
 
@@ -410,6 +408,14 @@ mod tests {
             assert!(turn.clock >= self.clocks[turn.thread], "a clock goes back: {turn:?}");
             (self.now, self.limit) = (turn.clock, turn.limit);
             self.clocks[turn.thread] = turn.clock;
+            for cause in [Cause::Condition, Cause::Files] {
+                let waits = |thread: &&Thread| match thread.state {
+                    State::Waits { cause: of, .. } => of == cause,
+                    _ => false,
+                };
+                let waiting = self.order.threads.iter().filter(waits).count();
+                assert_eq!(self.order.waiting[cause as usize], waiting, "{cause:?}");
+            }
             let running = (1..=CORES).map(|core| self.order.thread(core));
             let running = running.filter(|core| core.is_core && core.state == State::Runs);
             let (mut least, mut most) = (NEVER, 0);

@@ -160,7 +160,10 @@ pub fn is_over() -> bool {
 
 /// Ends the running core's turn at `limit` at the latest.
 pub fn lower_limit(limit: u64) {
-    LIMIT.fetch_min(limit, Relaxed);
+    // Most calls have woken no thread: they need no atomic write.
+    if limit != NEVER {
+        LIMIT.fetch_min(limit, Relaxed);
+    }
 }
 
 /// Ends the turn at the next translation block and lets the main loop look at its files. Is fit for
@@ -195,10 +198,7 @@ pub fn activate() {
 /// Wakes the threads that wait for an object.
 pub fn wake_all(cause: Cause, object: usize) {
     let now = now();
-    let limit = with(|process| process.order.wake_all(cause, object, now));
-    if limit != NEVER {
-        lower_limit(limit);
-    }
+    lower_limit(with(|process| process.order.wake_all(cause, object, now)));
 }
 
 /// Wakes the thread that has waited for an object for longest. Returns whether there is one.
