@@ -619,8 +619,10 @@ impl<V: GicArchitecture> Gic<V> {
         let short = mask & (lines.hw | if w == 0 { SGIS } else { 0 });
         // An SPI that is routed to no vCPU, or is masked, stays in the physical distributor.
         let forwarded = self.forwarded(lines) & self.routed[w & 7];
-        // With a latch a line takes the long path, which sees what becomes of that.
-        let at_once = forwarded & !(lines.hw & (lines.latched | lines.asked));
+        // With a latch, or once made active by the guest, a line takes the long path, which sees
+        // what becomes of that.
+        let slow = lines.latched | lines.asked | lines.made_active;
+        let at_once = forwarded & !(lines.hw & slow);
         for bit in Bits(short) {
             let raw = if at_once >> bit & 1 != 0 {
                 let state = ListRegisterState { pending: true, active: false };
@@ -646,7 +648,7 @@ impl<V: GicArchitecture> Gic<V> {
         }
     }
 
-    /// Closes the short path to lines that have got a latch.
+    /// Closes the short path to lines that have got a latch or were made active by the guest.
     pub(super) fn close(&mut self, vcpu: usize, w: usize, mask: u32) {
         for bit in Bits(mask) {
             *self.ready_mut(vcpu, w, bit) = V::EMPTY;

@@ -296,9 +296,9 @@ pub trait ListRegisters<V: GicArchitecture> {
 /// interrupts behind the lines that [`super::Gic::link`] linked.
 ///
 /// The functions here act on the physical distributor or redistributor. For a PPI (`pintid`
-/// below 32) they mean the one of the core that runs `vcpu`. All but [`Hardware::pending`] and
-/// [`Hardware::set_pending`] on GICv3 are then called on that core alone, so a GICv2's banked
-/// registers serve them.
+/// below 32) they mean the one of the core that runs `vcpu`. All but [`Hardware::pending`],
+/// [`Hardware::set_pending`] and [`Hardware::set_active`] on GICv3 are then called on that core
+/// alone, so a GICv2's banked registers serve them.
 pub trait Hardware<V: GicArchitecture>: ListRegisters<V> {
     /// Forwards the line or not (GICD_ISENABLER, GICD_ICENABLER).
     fn set_enabled(&mut self, vcpu: usize, pintid: IntId, on: bool);

@@ -615,6 +615,8 @@ impl<V: GicArchitecture> Gic<V> {
             kick = kick | VcpuMask::only(cpu);
         }
         let linked = if self.is_away(owner, w) { 0 } else { rest & self.lines(owner, w).hw };
+        self.lines_mut(owner, w).made_active |= linked;
+        self.close(owner, w, linked);
         for bit in Bits(linked) {
             hw.set_active(owner, self.pintid(w, bit), true);
         }

@@ -62,6 +62,12 @@
 //! closed. No other latch is ever there: an interrupt that comes in clears it, even if another vCPU
 //! has set it after the core's acknowledge. So [`Gic::save`] knows what to take back.
 //!
+//! The short path relies on this: a linked line is physically active while it is in a list register,
+//! so it does not come again. ISACTIVER breaks that, because a core may have acknowledged the line
+//! and wait for the VM's lock: what ends the guest's active state, an end or ICACTIVER, lets the
+//! line come again while the first interrupt is not delivered yet. So a line that the guest has
+//! once made active takes the long path until the VM's reset: that one sees what has the line.
+//!
 //! The state and the delivery are one file: both keep the sets that are derived from it (`ready`,
 //! `routed`, `waiting`, `spi_keepers`) in step with the lines and with each vCPU's `busy`.
 
@@ -229,6 +235,8 @@ struct Lines {
     /// Linked lines: ISPENDR's latch is in the physical distributor, and comes with the line's next
     /// interrupt.
     asked: u32,
+    /// Linked lines that the guest has once made active itself: they take the long path.
+    made_active: u32,
     /// `GICD_IROUTER.Interrupt_Routing_Mode`.
     any: u32,
     priority: [u8; 32],
@@ -247,6 +255,7 @@ impl Lines {
         hw: 0,
         latched: 0,
         asked: 0,
+        made_active: 0,
         any: 0,
         priority: [0; 32],
         taken_at: [0; 32],
