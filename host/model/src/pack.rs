@@ -13,7 +13,7 @@ use crate::platform::Platform;
 use crate::ranges::{overlap, span};
 use crate::system::System;
 use crate::vm::{RamPiece, Vm};
-use crc::{CRC_32_ISCSI, CRC_64_XZ, Crc, Digest, Table};
+use crc32c::{crc32c, crc32c_append, crc32c_combine};
 use std::borrow::Cow;
 use weir_abi::{PAGE, PackedCache, PackedHeader, PackedSegment, PackedTables, TABLES_LIMIT};
 use weir_units::Bytes;
@@ -361,8 +361,9 @@ impl Packed<'_> {
             let offset = offset as usize;
             image[offset..offset + bytes.len()].copy_from_slice(bytes);
         }
-        let id = Crc::<u64, Table<16>>::new(&CRC_64_XZ).checksum(&image);
-        weir_abi::name_image(&mut image[self.tables_offset as usize..], id);
+        let mut id = crc64fast::Digest::new();
+        id.write(&image);
+        weir_abi::name_image(&mut image[self.tables_offset as usize..], id.sum64());
         image
     }
 
@@ -374,8 +375,7 @@ impl Packed<'_> {
     #[must_use]
     pub fn pristine_crc32c(&self, vm: usize) -> u32 {
         let (memory, segments) = &self.contents[vm];
-        let crc = Crc::<u32, Table<16>>::new(&CRC_32_ISCSI);
-        let mut digest = crc.digest();
+        let mut crc = 0;
         let mut segments: Vec<_> = segments.iter().collect();
         segments.sort_by_key(|segment| segment.ipa);
         for piece in memory {
@@ -383,20 +383,28 @@ impl Packed<'_> {
             let inside =
                 |segment: &&&PackedSegment| (piece.base.0..piece.end()).contains(&segment.ipa);
             for segment in segments.iter().filter(inside) {
-                zeros(&mut digest, segment.ipa - from);
+                crc = with_zeros(crc, segment.ipa - from);
                 let blob = self.blobs.iter().find(|(offset, _)| *offset == segment.offset);
                 let bytes = blob.map_or(&[][..], |(_, bytes)| bytes.as_ref());
-                digest.update(bytes);
+                crc = crc32c_append(crc, bytes);
                 from = segment.ipa + bytes.len() as u64;
             }
-            zeros(&mut digest, piece.end() - from);
+            crc = with_zeros(crc, piece.end() - from);
         }
-        digest.finalize()
+        crc
     }
 }
 
-fn zeros(digest: &mut Digest<'_, u32, Table<16>>, len: u64) {
-    let page = [0; PAGE as usize];
-    (0..len / PAGE).for_each(|_| digest.update(&page));
-    digest.update(&page[..(len % PAGE) as usize]);
+/// Returns a check sum with so many zero bytes behind what it is of, by powers of two.
+fn with_zeros(mut crc: u32, mut len: u64) -> u32 {
+    let (mut zeros, mut count) = (crc32c(&[0]), 1);
+    while len > 0 {
+        if !len.is_multiple_of(2) {
+            crc = crc32c_combine(crc, zeros, count);
+        }
+        zeros = crc32c_combine(zeros, zeros, count);
+        count *= 2;
+        len /= 2;
+    }
+    crc
 }
