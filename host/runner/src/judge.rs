@@ -2,8 +2,8 @@
 
 use crate::{
     findings::{BudgetFinding, Clock, Finding, InterruptFinding, Latency, TaskFinding},
-    observed::{BudgetKey, ObservedTrace},
-    report::{Counted, RunReport},
+    observed::{ArrivedPacket, BudgetKey, EarlyPackets, ObservedTrace},
+    report::{Counted, FlowRun, RunReport},
     run::RunBounds,
 };
 use std::{collections::BTreeMap, fmt::Write as _};
@@ -228,6 +228,7 @@ pub fn judge(
 
 fn flows(report: &mut RunReport, observed: Option<&ObservedTrace>) {
     let to_the_end = report.flows_counted() == Counted::ToTheEnd;
+    let senders = sender_rows(&report.flows);
     for (place, flow) in (0..).zip(&mut report.flows) {
         let packets = observed.map_or(&[][..], |observed| observed.packets(place));
         let whole = observed.is_some_and(|observed| observed.lost == 0);
@@ -260,6 +261,10 @@ fn flows(report: &mut RunReport, observed: Option<&ObservedTrace>) {
             continue;
         };
         let (arrived, packets) = (packets, flow.packets);
+        let early = || {
+            let sender = senders.get(place as usize).copied().unwrap_or(place);
+            flow.period_ns.and_then(|period| observed?.early(sender, period))
+        };
         let beyond = beyond(latency.max, flow.bound_ns);
         flow.finding = Some(match (flow.deadline_ns, beyond) {
             (Some(deadline), _) if flow.late > 0 => {
@@ -268,36 +273,12 @@ fn flows(report: &mut RunReport, observed: Option<&ObservedTrace>) {
                      took {} ns",
                     flow.late, latency.max
                 );
-                Finding::failed(text)
+                Finding::failed(text + &culprits(flow, arrived, early()))
             }
             _ if report.memory.is_some() && flow.bound_ns.is_some() => {
                 Finding::not_judged(without_memory("bound", report.memory.as_deref()))
             }
-            (_, Some(mut text)) => {
-                // The records of a packet for several receivers are of its sender, once.
-                let period = flow.period_ns.filter(|_| flow.dropped.is_none());
-                let early = period.zip(observed);
-                let early = early.and_then(|(period, observed)| observed.early(place, period));
-                if let (Some((packets, most)), Some(period)) = (early, period) {
-                    // Writing to a string does not fail.
-                    let _ = write!(
-                        text,
-                        "; its sender broke the period of {period} ns, and the bound is not of \
-                         such packets: {packets} came early, by {most} ns at most"
-                    );
-                }
-                let waits = arrived.iter().filter(|packet| packet.waited);
-                let waits = waits.map(|packet| packet.latency_ns);
-                if let (waited, Some(longest)) = (waits.clone().count(), waits.max()) {
-                    let _ = write!(
-                        text,
-                        "; its receiver had no buffers, and the bound is of a driver that returns \
-                         them in time: {waited} packets waited for buffers, the longest of them \
-                         took {longest} ns"
-                    );
-                }
-                Finding::failed(text)
-            }
+            (_, Some(text)) => Finding::failed(text + &culprits(flow, arrived, early())),
             _ if !whole && flow.ends_on_core => Finding::not_judged(
                 "only a whole trace shows when a receiver on a shared core has that core",
             ),
@@ -307,6 +288,40 @@ fn flows(report: &mut RunReport, observed: Option<&ObservedTrace>) {
             _ => Finding::holds(),
         });
     }
+}
+
+/// Returns for each row of a flow and a receiver the row that the records of sent packets are of:
+/// the first one of the flow.
+fn sender_rows(flows: &[FlowRun]) -> Vec<u32> {
+    let name = |flow: &FlowRun| match flow.dropped {
+        Some(_) => flow.name.split('/').next().unwrap_or_default().to_owned(),
+        None => flow.name.clone(),
+    };
+    let first = |flow| (0..).zip(flows).find(|(_, other)| name(other) == name(flow));
+    flows.iter().map(|flow| first(flow).map_or(0, |(row, _)| row)).collect()
+}
+
+/// Returns who broke the rules that a flow's deadline and bound assume, as the end of a sentence.
+fn culprits(flow: &FlowRun, arrived: &[ArrivedPacket], early: Option<EarlyPackets>) -> String {
+    let mut text = String::new();
+    if let (Some(EarlyPackets { count, first, most_ns }), Some(period)) = (early, flow.period_ns) {
+        // Writing to a string does not fail.
+        let _ = write!(
+            text,
+            "; its sender broke the period of {period} ns, which deadline and bound assume: {count} \
+             packets came early, packet {first} first, by {most_ns} ns at most"
+        );
+    }
+    let waits = arrived.iter().filter(|packet| packet.waited).map(|packet| packet.latency_ns);
+    if let (waited, Some(longest)) = (waits.clone().count(), waits.max()) {
+        let _ = write!(
+            text,
+            "; its receiver had no buffers, and deadline and bound assume a driver that returns \
+             them in time: {waited} packets waited for buffers, the longest of them took {longest} \
+             ns"
+        );
+    }
+    text
 }
 
 fn budget(
@@ -476,8 +491,9 @@ mod tests {
             judge(&mut report, Some(&observed), (&[], &[]), Clock::Emulated);
             report.flows.remove(0).finding.expect("a finding")
         };
-        let text = "its receiver had no buffers, and the bound is of a driver that returns them in \
-                    time: 2 packets waited for buffers, the longest of them took 843000 ns";
+        let text = "its receiver had no buffers, and deadline and bound assume a driver that \
+                    returns them in time: 2 packets waited for buffers, the longest of them took \
+                    843000 ns";
         let broken = judged(103_000);
         assert_eq!(broken.verdict, DoesNotHold);
         assert!(broken.reason.ends_with(text), "{}", broken.reason);
@@ -486,22 +502,29 @@ mod tests {
 
     #[test]
     fn a_sender_that_breaks_its_period_is_named() {
-        let reason = |sent: &[u64]| {
+        let reason = |sent: &[u64], deadline: Option<u64>| {
             let observed = observed(&[843_000], 0).with_sent(sent);
-            let mut report = report(&SyntheticWire::default(), 843_000, None, Some(103_000));
+            let mut report = report(&SyntheticWire::default(), 843_000, deadline, Some(103_000));
             judge(&mut report, Some(&observed), (&[], &[]), Clock::Emulated);
             let finding = report.flows.remove(0).finding.expect("a finding");
             assert_eq!(finding.verdict, DoesNotHold);
             finding.reason
         };
-        let broken = reason(&[0, 600_000, 1_200_000, 9_000_000]);
-        let text = "its sender broke the period of 1000000 ns, and the bound is not of such \
-                    packets: 2 came early, by 800000 ns at most";
-        assert!(broken.ends_with(text), "{broken}");
+        let text = "its sender broke the period of 1000000 ns, which deadline and bound assume: 2 \
+                    packets came early, packet 2 first, by 800000 ns at most";
+        // Of a missed deadline, too.
+        for deadline in [None, Some(500_000)] {
+            let broken = reason(&[0, 600_000, 1_200_000, 9_000_000], deadline);
+            assert!(broken.ends_with(text), "{broken}");
+        }
         // A guest's timer is not exact to the nanosecond.
         for kept in [&[0, 1_000_000, 2_500_000, 3_495_000][..], &[]] {
-            assert!(reason(kept).ends_with("740000 ns more than the bound"), "{kept:?}");
+            assert!(reason(kept, None).ends_with("740000 ns more than the bound"), "{kept:?}");
         }
+        let row =
+            |name: &str, dropped| FlowRun { name: name.into(), dropped, ..FlowRun::default() };
+        let rows = [row("a", None), row("b/x", Some(0)), row("b/y", Some(0)), row("c", None)];
+        assert_eq!(sender_rows(&rows), [0, 1, 1, 3]);
     }
 
     #[test]

@@ -19,6 +19,17 @@ pub struct ArrivedPacket {
     pub waited: bool,
 }
 
+/// Packets that came before their period began.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EarlyPackets {
+    /// How many, at least one.
+    pub count: u64,
+    /// The number of the first of them among the flow's packets, from 1.
+    pub first: u64,
+    /// The most by which one came early, in ns.
+    pub most_ns: u64,
+}
+
 /// A budget: VM, vCPU, and the number of its [`weir_trace::record::Accesses`].
 pub type BudgetKey = (u8, u8, u32);
 
@@ -176,21 +187,23 @@ impl ObservedTrace {
         }
     }
 
-    /// Returns how many packets of a flow came before a period had passed since the packet before,
-    /// and by how much at most, in ns. A packet that comes early counts as sent when the period
-    /// ends, as in EL2. What is less than 1 % of the period is within the precision of a guest's
-    /// timer.
-    pub fn early(&self, flow: u32, period: u64) -> Option<(u64, u64)> {
-        let (mut next, mut early, mut most) = (0, 0, 0);
-        for &sent in self.sent.get(&flow)? {
+    /// Returns the packets of a flow that came before a period of this length in ns had passed
+    /// since the packet before; none if all came in time. A packet that comes early counts as sent
+    /// when the period ends, as in EL2. What is less than 1 % of the period is within the precision
+    /// of a guest's timer.
+    pub fn early(&self, flow: u32, period: u64) -> Option<EarlyPackets> {
+        let mut next = 0;
+        let mut early: Option<EarlyPackets> = None;
+        for (number, &sent) in (1..).zip(self.sent.get(&flow)?) {
             let before = u64::saturating_sub(next, sent);
             if before > period / 100 {
-                early += 1;
-                most = most.max(before);
+                let known = early.unwrap_or(EarlyPackets { count: 0, first: number, most_ns: 0 });
+                let (count, most_ns) = (known.count + 1, known.most_ns.max(before));
+                early = Some(EarlyPackets { count, most_ns, ..known });
             }
             next = sent.max(next).saturating_add(period);
         }
-        (early > 0).then_some((early, most))
+        early
     }
 
     /// Adds when packets of the first flow were sent.

@@ -244,12 +244,15 @@ pub struct Program {
     pub version: String,
 }
 
+/// The oldest version whose plug-ins and threads the emulated clock knows: 7.2 is tested.
+const OLDEST: u64 = 7;
+
 impl Program {
     /// Returns the QEMU of the environment, or if that is too old for the platform the one that
     /// `weir setup --qemu backports` installed.
     pub fn find(environment: &Environment, platform: &Platform) -> Result<Self> {
         let own = Self { path: environment.qemu.clone(), version: version(&environment.qemu)? };
-        let needed = platform.qemu.as_ref().map_or(0, |qemu| qemu.version);
+        let needed = platform.qemu.as_ref().map_or(0, |qemu| qemu.version).max(OLDEST);
         if major(&own.version).is_none_or(|major| major >= needed) {
             return Ok(own);
         }

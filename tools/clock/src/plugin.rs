@@ -353,8 +353,8 @@ fn end_turn(core: c_uint) {
     if !is_known
         && let Some(Api { counting: Counting::Each { find, counters, .. }, .. }) = API.get()
     {
-        // SAFETY: the core exists, so that it has a counter, and the counters of 16 cores stay
-        // where they are.
+        // SAFETY: the core exists, so that it has a counter, and the counters of at most
+        // `MOST_CORES` cores, which `install` checked, stay where they are.
         process::set_cell(unsafe { find(counters.board, core) });
     }
     process::schedule();
@@ -400,12 +400,22 @@ fn input(options: &Options) -> Result<Input, String> {
     input::parse(&record).map(Input::Replay)
 }
 
+/// The most cores for whose counters QEMU 9 and later make room at the start: for more it moves
+/// them (`qemu_plugin_scoreboard`).
+const MOST_CORES: usize = 16;
+
 fn install(id: u64, cores: usize, arguments: impl Iterator<Item = String>) -> Result<(), String> {
     if !process::is_active() {
         return Err("the library must be in LD_PRELOAD, too".into());
     }
     let options = Options::parse(arguments)?;
     let mut api = Api::find().ok_or("this QEMU has no counters for plug-ins")?;
+    if matches!(api.counting, Counting::Each { .. }) && cores > MOST_CORES {
+        return Err(format!(
+            "the machine has {cores} cores, and the counters of this QEMU stay where they are for \
+             {MOST_CORES} at most: give it fewer by `-smp`"
+        ));
+    }
     let memory = match &options.memory {
         Some(board) => {
             let accesses = Accesses::find().ok_or("this QEMU reports no accesses to plug-ins")?;

@@ -106,8 +106,13 @@ pub(super) fn status(
         for line in &report.hypervisor {
             let _ = write!(text, "\n  the hypervisor said: {line}");
         }
-        for line in record.tail("qemu.log", 10) {
+        let said = record.tail("qemu.log", 10);
+        for line in &said {
             let _ = write!(text, "\n  QEMU said: {line}");
+        }
+        if said.iter().any(|line| line.contains("-plugin")) {
+            text += "\n  the emulated clock is a plug-in, for which QEMU is built with \
+                     `--enable-plugins`, as Debian's and Ubuntu's are: set WEIR_QEMU to such a one";
         }
     }
     if report.ended_by == End::Silent && report.clock == Clock::Board {
