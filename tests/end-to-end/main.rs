@@ -17,6 +17,7 @@ mod qemu_clock;
 mod qemu_counter_page;
 mod qemu_engine;
 mod qemu_errata;
+mod qemu_examples;
 mod qemu_flows;
 mod qemu_focus;
 mod qemu_guests;

@@ -74,12 +74,17 @@ fn build(folder: &Path) -> Vec<PathBuf> {
 /// Runs a system of `guests/c` with the guests of each compiler, and this change, until its lines
 /// were seen.
 fn run_each(file: &str, change: impl Fn(String) -> String, arguments: &[&str]) -> Vec<Outcome> {
+    judge_each(file, change, arguments).into_iter().map(Outcome::good).collect()
+}
+
+/// The same, with any verdict.
+fn judge_each(file: &str, change: impl Fn(String) -> String, arguments: &[&str]) -> Vec<Outcome> {
     let directory = tempfile::tempdir().expect("a directory");
     let run = |built: PathBuf| {
         let text = fs::read_to_string(root().join("guests/c").join(file)).expect("a system");
         let text = change(text.replace("\"build/", &format!("\"{}/", built.display())));
         let arguments = [&["--for", "30s"], arguments].concat();
-        run_system(&text, &Options { arguments: &arguments, ..Options::default() }).good()
+        run_system(&text, &Options { arguments: &arguments, ..Options::default() })
     };
     build(directory.path()).into_iter().map(run).collect()
 }
@@ -135,6 +140,35 @@ fn a_guest_in_c_sees_that_its_peer_has_died() {
     for outcome in run_each("flow.toml", change, &[]) {
         assert_eq!(outcome.vm("follow")["state"], "off");
         assert_eq!(outcome.vm("setpoint")["restarts"], 1);
+    }
+}
+
+/// The driver in C answers each request for credit. The attacker's own flow sends no data, and is
+/// not judged.
+#[test]
+fn control_packets_delay_no_packet_to_a_guest_in_c() {
+    let attacker = |name: &str, core: u32, arguments: &str| {
+        format!(
+            "\n[[vm]]\nname = \"{name}\"\ncpus = [{core}]\nmemory = \"4MiB\"\n\
+             image = {{ elf = \"malicious-driver\", args = \"controls=16 to=4 start_us=20000 \
+             rounds=1000 every_us=200 {arguments}\" }}\nexpect = [\"control packets over MMIO\"]\n\
+             [[flow]]\nname = \"{name}\"\nfrom = \"{name}\"\nto = \"follow\"\nport = 5001\n\
+             size = \"64B\"\nperiod = \"100us\"\ndeadline = \"100us\"\n"
+        )
+    };
+    let change = |text: String| {
+        let connected = attacker("connected", 2, "from=5 op=credit-request stray=0");
+        let stray = attacker("stray", 4, "from=6 op=data stray=1");
+        text + &connected + &stray
+    };
+    for outcome in judge_each("flow.toml", change, &[]) {
+        let flow = &outcome.report["flows"][0];
+        assert_eq!((&flow["packets"], &flow["lost"]), (&100.into(), &0.into()), "{flow}");
+        assert_eq!(flow["verdict"], "holds", "{flow}");
+        assert!(outcome.consoles["follow"].contains("100 setpoints in order, 0 others, ended"));
+        for name in ["connected", "stray"] {
+            assert!(outcome.consoles[name].contains("control packets over"), "{name}");
+        }
     }
 }
 

@@ -282,6 +282,7 @@ pub fn assert_attacks_are_named(outcome: &Outcome) {
 
 fn attacks_are_contained_and_named(arguments: &[&str]) {
     let outcome = run(&system("demo"), arguments);
+    assert_eq!(outcome.report["verdict"], "holds");
     assert_attacks_are_named(&outcome);
     let control = outcome.lines("control");
     let reports: Vec<_> = control.iter().filter(|line| line.contains(" activations, ")).collect();

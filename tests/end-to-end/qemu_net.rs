@@ -181,7 +181,8 @@ fn a_dead_station_restarts_and_the_other_goes_on() {
 /// mean of its neighbor's sleeps, the longest, and how often the line came.
 fn packets(interval_us: u32, rule: &str) -> (u64, u64, usize) {
     let text = with(&system("hub"), "interval_us=2000", &format!("interval_us={interval_us}"));
-    let text = with(&text, "preempt = true", rule);
+    let limited = text.lines().find(|line| line.starts_with("rate = ")).expect("a rate");
+    let text = with(&text, &format!("preempt = true\n{limited}"), rule);
     let mut arguments = vec!["--for".to_owned(), "60s".to_owned()];
     for (name, slot) in [("a", 2), ("b", 3)] {
         let hub = format!("hubport,id={name},hubid=0");

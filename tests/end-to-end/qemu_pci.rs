@@ -67,11 +67,6 @@ fn linux_uses_the_disk(text: &str, arguments: &[&str]) {
     assert!(reports.iter().all(|line| line.contains(", 0 misses, ")), "{control:?}");
 }
 
-#[test]
-fn linux_uses_a_disk_behind_the_smmu_on_gicv3() {
-    linux_uses_the_disk(&system("passthrough-pci"), &[]);
-}
-
 /// Then the hypervisor and its SMMU's tables are in scattered pages, as are Linux' RAM and what the
 /// disk reaches.
 #[test]

@@ -211,8 +211,13 @@ fn two_cores_stand_by_the_page() {
         let last = records.iter().rfind(|record| record.vm == vm && record.kind == "replenish");
         last.expect("a period").time_ns % 100_000
     };
-    assert!(boundary("a") < 5_000, "periods begin at multiples: {}", boundary("a"));
-    assert!((20_000..60_000).contains(&boundary("b")), "a quarter later: {}", boundary("b"));
+    // A replenishment is recorded after EL2's work at the beginning of the period.
+    let page = board().counters.counter_page.expect("a counter page");
+    let late = 2 * page.poll_overhead.0;
+    assert!(boundary("a") <= late, "periods begin at multiples: {}", boundary("a"));
+    // There are three cores: the third one has the console.
+    let (third, b) = (100_000 / 3, boundary("b"));
+    assert!((third..=third + late).contains(&b), "a third of the period later: {b}");
 }
 
 #[test]

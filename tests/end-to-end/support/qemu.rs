@@ -24,10 +24,11 @@ static TAKEN: Mutex<usize> = Mutex::new(0);
 static LEFT: Condvar = Condvar::new();
 
 /// The right to run a QEMU.
-struct Slot;
+pub struct Slot;
 
 impl Slot {
-    fn take() -> Self {
+    /// Waits for it.
+    pub fn take() -> Self {
         let taken = TAKEN.lock().unwrap_or_else(PoisonError::into_inner);
         let free = LEFT.wait_while(taken, |taken| *taken == SLOTS);
         *free.unwrap_or_else(PoisonError::into_inner) += 1;
