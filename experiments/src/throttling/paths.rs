@@ -19,12 +19,11 @@ use weir_runner::lab::{Job, Lab, LabVm};
 pub const BAO: [(&str, u64); 3] = [("replenish", 317), ("overflow", 236), ("overflow_period", 553)];
 
 /// The paths, and what each is.
-pub const PATHS: [(&str, &str); 7] = [
+pub const PATHS: [(&str, &str); 6] = [
     ("replenish", "a period begins, the vCPU runs"),
     ("overflow", "the budget is spent: from the interrupt to the wait"),
     ("release", "a period begins, the vCPU waits: from the wait to its next instruction"),
     ("overflow_period", "a period with an overflow: from the interrupt to the next instruction"),
-    ("poll", "the budget was asked, the vCPU goes on"),
     (POLL_PATH, "the counter page is polled, the vCPU goes on"),
     (BEGIN, "the counter page is polled as a period begins, the vCPU runs"),
 ];
@@ -65,7 +64,7 @@ pub fn run(lab: &Lab<'_>, quick: bool, bar: &CountBar) -> Result<Vec<(&'static s
         let mut paths = Paths::new();
         let by_pmu = "event = \"cycles\", source = \"pmu\"";
         for (budget, source, wanted) in [
-            (20_000_u64, by_pmu, &["overflow", "release", "overflow_period", "poll"][..]),
+            (20_000_u64, by_pmu, &["overflow", "release", "overflow_period"][..]),
             (1 << 32, by_pmu, &["replenish"]),
             (1_500, "source = \"counter-page\"", &[POLL_PATH, BEGIN]),
         ] {
@@ -94,8 +93,6 @@ pub fn run(lab: &Lab<'_>, quick: bool, bar: &CountBar) -> Result<Vec<(&'static s
                     Some(report) if report.n > 0 => {
                         paths.insert(path, report.clone());
                     }
-                    // A static budget's end is the only thing that is asked of it.
-                    _ if *path == "poll" => {}
                     _ => {
                         return Err(Failure::system(format!(
                             "{run}: EL2 never took the path {path}"

@@ -160,6 +160,7 @@ impl Results {
             "phases" => phases(&self.file("flows")?),
             "round-trips" => round_trips(&self.file("flows")?),
             "flows" => flows(&self.file("flows")?),
+            "others" => others(&self.file("flows")?),
             "table2" => table2(&self.file("engine")?),
             "table3" => table3(&self.file("engine")?),
             "table3-runs" => table3_runs(&self.file("engine")?),
@@ -366,6 +367,43 @@ fn round_trips(json: &Value) -> Rows {
     rows
 }
 
+/// A system, and the board if it is another than its own.
+fn of_system(system: &Value) -> String {
+    let name = text(&system["system"]);
+    match system["platform"].as_str() {
+        Some(platform) => format!("`{name}` on `{platform}`"),
+        None => format!("`{name}`"),
+    }
+}
+
+/// Tasks, interrupts and memory budgets of the systems with flows.
+fn others(json: &Value) -> Rows {
+    let header = [
+        "system",
+        "VM",
+        "",
+        "verdict",
+        "count",
+        "deadline or budget",
+        "bound",
+        "maximum",
+        "bound/max",
+    ];
+    let mut rows = Rows::new(&header, 4);
+    for system in list(json, "systems") {
+        for row in list(system, "others") {
+            let what = format!("{} {}", text(&row["kind"]), text(&row["name"]));
+            let verdict = text(&row["verdict"]).replace('-', " ");
+            let mut cells =
+                vec![of_system(system), format!("`{}`", text(&row["vm"])), what, verdict];
+            cells.extend(["count", "limit", "bound", "observed_max"].map(|key| count(&row[key])));
+            cells.push(of_most(&row["bound"], row["observed_max"].as_u64().unwrap_or_default()));
+            rows.row(&cells);
+        }
+    }
+    rows
+}
+
 fn flows(json: &Value) -> Rows {
     let header = [
         "system",
@@ -392,7 +430,7 @@ fn flows(json: &Value) -> Rows {
         let same = ["packets", "lost", "late", "deadline_ns", bounds[0], bounds[1]];
         // All but the last cell and the ratios, which depend on the maximum.
         let row_of = |name: String, flow: &Value| {
-            let mut row = vec![format!("`{}`", text(&system["system"])), name, verdict(flow)];
+            let mut row = vec![of_system(system), name, verdict(flow)];
             row.extend(same.map(|key| count(&flow[key])));
             row
         };

@@ -2,7 +2,7 @@
 //!
 //! Arguments: `to=` the receiver's context identifier, `port=` (5000), `from=` (1024) its own port,
 //! `messages=` (1000), `size=` (4096) bytes of each, cut into packets of 64 KiB, `period_us=`
-//! (1000), `start_us=` when the first is due, by the counter; without it a period after the
+//! (1000) or `period_ns=`, `start_us=` when the first is due, by the counter; without it a period after the
 //! connection. `connect_us=` (0) when it connects, by the counter. `crash=` in the VM's first boot,
 //! after so many messages. With `cut=1` its packets are in chains of 1, 2, 3 and so on up to 64
 //! buffers, then of 1 again. When the connection is reset it connects again, and begins anew.
@@ -35,7 +35,8 @@ fn main(board: &'static Board) -> ! {
     let peer = (Cid(args.number("to", 4)), port("port", 5000));
     let size = args.number("size", 4096).max(1);
     let messages = args.number("messages", 1000);
-    let period = time::ns_to_ticks(args.number("period_us", 1000) * 1000, time::frequency());
+    let period_ns = args.number("period_ns", args.number("period_us", 1000) * 1000);
+    let period = time::ns_to_ticks(period_ns, time::frequency());
 
     gic::init(handle);
     gic::enable(device.intid);

@@ -30,6 +30,7 @@ const TABLE3: &str = "flows-table3";
 const SIZE: &str = "12288";
 const BANDWIDTH: &str = "\"148MB/s\"";
 const PERIOD: &str = "period = \"150us\"";
+const SENT: &str = "period_ns=150000";
 const MOVED: [(&str, &str); 2] =
     [("dma", "path = \"dma\"\nengine_from = \"0B\""), ("broker", "path = \"broker\"")];
 
@@ -129,7 +130,8 @@ fn latencies(
     let period = shortest_period(load(&file, Some(PLATFORM), Machine::Qemu, environment)?)
         .ok_or_else(|| Failure::system(format!("{}: no period is long enough", file.display())))?;
     let with_period = format!("period = \"{period}ns\"");
-    changes.push((PERIOD, &with_period));
+    let sent = format!("period_ns={period}");
+    changes.extend([(PERIOD, &*with_period), (SENT, &sent)]);
     write(&changes)?;
     let run = exactly(&file, Some(PLATFORM), None, environment)?;
     Ok(run.report.flows.first().map_or(Value::Null, |run| described(path, period, run)))

@@ -13,29 +13,58 @@ use std::{fs, io::Write, iter::zip, path::Path, time::Duration};
 use weir_analysis::system::quiet_bounds;
 use weir_model::{Timing, platform::Machine};
 use weir_report::{overheads::measured, table, trace::file::NAME};
-use weir_runner::{Run, RunOptions, SilentConsole, report::FlowRun, watch_signals};
+use weir_runner::{
+    Run, RunOptions, SilentConsole,
+    findings::Finding,
+    report::{FlowRun, VmRun},
+    watch_signals,
+};
 
-/// The systems, and the virtual time after which a run ends that does not end itself.
-const SYSTEMS: [(&str, Option<Duration>); 19] = [
-    ("flows-exact", None),
-    ("flows-overheads", None),
-    ("flows-mesh", None),
-    ("flows-mmio", None),
-    ("flows-pci", None),
-    ("flows-pci-mmio", None),
-    ("flows-many", None),
-    ("flows-multicast", Some(Duration::from_secs(2))),
-    ("flows-pingpong", None),
-    ("flows-colored", None),
-    ("flows-linux", None),
-    ("flows-pci-linux", None),
-    ("flows-linux-linux", None),
-    (LINUX_PING, None),
-    ("flows-linux-socat", None),
-    ("flows-linux-suspend", None),
-    ("flows-shared", Some(Duration::from_secs(1))),
-    ("setpoints", Some(Duration::from_secs(3))),
-    ("mixed", Some(Duration::from_secs(3))),
+/// A system that runs.
+struct Case {
+    name: &'static str,
+    /// Another platform than the file's.
+    platform: Option<&'static str>,
+    /// The virtual time after which a run ends that does not end itself.
+    time: Option<Duration>,
+}
+
+impl Case {
+    const fn new(name: &'static str) -> Self {
+        Self { name, platform: None, time: None }
+    }
+
+    const fn on(name: &'static str, platform: &'static str) -> Self {
+        Self { platform: Some(platform), ..Self::new(name) }
+    }
+
+    const fn ended_after(name: &'static str, seconds: u64) -> Self {
+        Self { time: Some(Duration::from_secs(seconds)), ..Self::new(name) }
+    }
+}
+
+const SYSTEMS: [Case; 21] = [
+    Case::new("flows-exact"),
+    Case::new("flows-overheads"),
+    Case::new("flows-mesh"),
+    Case::new("flows-mmio"),
+    Case::on("flows-mmio", "qemu-virt-gicv2"),
+    Case::on("flows-mmio", "zcu102"),
+    Case::new("flows-pci"),
+    Case::new("flows-pci-mmio"),
+    Case::new("flows-many"),
+    Case::ended_after("flows-multicast", 2),
+    Case::new("flows-pingpong"),
+    Case::new("flows-colored"),
+    Case::new("flows-linux"),
+    Case::new("flows-pci-linux"),
+    Case::new("flows-linux-linux"),
+    Case::new(LINUX_PING),
+    Case::new("flows-linux-socat"),
+    Case::new("flows-linux-suspend"),
+    Case::ended_after("flows-shared", 1),
+    Case::ended_after("setpoints", 3),
+    Case::ended_after("mixed", 3),
 ];
 const PHASES: &str = "flows-overheads";
 const PING: &str = "flows-pingpong";
@@ -45,18 +74,20 @@ const LINUX_PING: &str = "flows-linux-latency";
 pub fn run(json: bool, environment: &Environment) -> Result {
     let bar = CountBar::new("running", SYSTEMS.len() as u64);
     let (mut systems, mut round_trips, mut phases) = (Vec::new(), Vec::new(), Value::Null);
-    for (name, time) in SYSTEMS {
+    for Case { name, platform, time } in SYSTEMS {
         let file = environment.system(name)?;
-        let outcome = exactly(&file, None, time, environment)?;
+        let outcome = exactly(&file, platform, time, environment)?;
         let directory = &outcome.directory;
-        let quiet = quiet_bounds(&load(&file, None, Machine::Qemu, environment)?);
+        let quiet = quiet_bounds(&load(&file, platform, Machine::Qemu, environment)?);
         let flows: Vec<_> = zip(&outcome.report.flows, quiet).map(described).collect();
         systems.push(json!({
             "system": name,
+            "platform": platform,
             "status": outcome.status,
             "ended_by": outcome.report.ended_by,
             "verdict": outcome.report.verdict,
             "flows": flows,
+            "others": outcome.report.vms.iter().flat_map(others).collect::<Vec<_>>(),
         }));
         if name == PHASES {
             phases = json!(measured(&directory.join(NAME))?.0.record());
@@ -135,6 +166,38 @@ fn described((flow, quiet_bound_ns): (&FlowRun, Option<u64>)) -> Value {
         "verdict": finding.map(|finding| finding.verdict.key()),
         "reason": finding.map(|finding| &finding.reason),
     })
+}
+
+/// Returns what a run showed of a VM's tasks and interrupts, in ns, and memory budgets, in accesses
+/// per period: the deadline or budget, the bound on the response time, the delay or the accesses,
+/// and the observed maximum.
+fn others(vm: &VmRun) -> Vec<Value> {
+    let row = |kind: &str,
+               name: String,
+               count: Option<u64>,
+               figures: [Option<u64>; 3],
+               finding: &Finding| {
+        let [limit, bound, observed_max] = figures;
+        json!({
+            "vm": vm.name, "kind": kind, "name": name, "count": count, "limit": limit,
+            "bound": bound, "observed_max": observed_max, "verdict": finding.verdict.key(),
+        })
+    };
+    let tasks = vm.tasks.iter().map(|task| {
+        let figures = [Some(task.deadline_ns), task.bound_ns, task.observed_max_ns];
+        row("task", task.name.clone(), task.activations, figures, &task.finding)
+    });
+    let interrupts = vm.interrupts.iter().map(|line| {
+        let figures = [Some(line.deadline_ns), line.bound_ns, Some(line.max_ns)];
+        row("interrupt", line.intid.to_string(), Some(line.delivered), figures, &line.finding)
+    });
+    let budgets = vm.budgets.iter().map(|budget| {
+        let bound = budget.overshoot.and_then(|overshoot| budget.budget.checked_add(overshoot));
+        let figures = [Some(budget.budget), bound, Some(budget.max_used)];
+        let name = format!("vCPU {}, {}", budget.vcpu, budget.counts);
+        row("budget", name, Some(budget.periods), figures, &budget.finding)
+    });
+    tasks.chain(interrupts).chain(budgets).collect()
 }
 
 /// Returns the timing of a system on its board or on `platform`, or on that one's emulation.
