@@ -38,8 +38,8 @@ pub const HEADER: [&str; 8] = [
 ];
 /// The memories.
 const MEMORIES: [&str; 2] = ["gem5", "zcu102"];
-/// The board that places the VMs, for both memories: QEMU has none like gem5's. `boards/gem5/README.md`
-/// compares runs of this board with gem5.
+/// The board of the runs, for both memories, as QEMU has no machine like gem5's:
+/// `boards/gem5/README.md` compares the same runs with gem5.
 const PLATFORM: &str = "zcu102";
 /// The most writers.
 const WRITERS: u64 = 3;
@@ -138,7 +138,10 @@ fn cost(file: &Path, memory: &str, writers: u64, environment: &Environment) -> R
     let whole = checked(system(writers, 1 << 16))?;
     let [plain, charged] = [None, Some(memory)].map(|memory| load(&whole, memory, environment));
     let (plain, charged) = (plain?, charged?);
-    let simulated = simulate::outcome(&whole, memory, SPAN)?;
+    // The simulator takes the board of the memory, as the numbers of DRAM banks must agree.
+    let options = build::BuildOptions { platform: Some(memory.to_owned()), ..Default::default() };
+    let modeled = build::checked(file, &options, Machine::Board, false, environment)?;
+    let simulated = simulate::outcome(&modeled, memory, SPAN)?;
     let walk = simulated.vms.first().map_or(0, |vm| vm.latency.mean().0);
     let endless = checked(system(writers, 1 << 30))?;
     let misses = speed(&endless, Some(memory), &TIMES, environment)?;
