@@ -38,7 +38,8 @@ fn linux_uses_the_disk(text: &str, arguments: &[&str]) {
     let directory = tempfile::tempdir().expect("a directory");
     let (first, written) = (random_word(), random_word());
     let disk = disk(directory.path(), &first);
-    let text = with(text, "disk,poweroff", &format!("disk,poweroff weir.disk={written}"));
+    let more = format!("disk,poweroff weir.disk={written} kpti=off cryptomgr.notests");
+    let text = with(text, "disk,poweroff", &more);
     let outcome = run(&text, &disk, BEHIND, arguments).good();
     let lines = outcome.lines("linux");
     let printed = |text: &str| lines.iter().any(|line| line.contains(text));
