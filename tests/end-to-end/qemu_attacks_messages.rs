@@ -56,8 +56,11 @@ fn run(text: &str, time: &str) -> Outcome {
 /// have been sent, next to an attack that has come to its end.
 fn missed(outcome: &Outcome, attack: &str) -> u64 {
     assert_eq!(outcome.vm("good")["state"], "off", "{attack}");
-    for name in ["malicious", "stray"] {
-        let Some(console) = outcome.consoles.get(name) else { continue };
+    let vms = outcome.report["vms"].as_array().expect("VMs");
+    let names = vms.iter().filter_map(|vm| vm["name"].as_str());
+    // All others attack.
+    for name in names.filter(|name| !["good", "receiver", "broker"].contains(name)) {
+        let console = &outcome.consoles[name];
         assert!(console.contains(" control packets over "), "{attack}: {name}: {console}");
     }
     let flow = &outcome.report["flows"][0];

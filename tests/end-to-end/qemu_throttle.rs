@@ -1,7 +1,7 @@
 //! Memory budgets in real runs: what vCPUs may take, and that nothing a guest does gets it more.
 
 use crate::support::{
-    board::{board, lacks_pmu_interrupt, not_applicable_if},
+    board::{board, lacks_pmu_interrupt, most_before_a_period, not_applicable_if},
     capture,
     qemu::{Options, Outcome, overcommitted, run_system},
 };
@@ -212,8 +212,7 @@ fn two_cores_stand_by_the_page() {
         last.expect("a period").time_ns % 100_000
     };
     // A replenishment is recorded after EL2's work at the beginning of the period.
-    let page = board().counters.counter_page.expect("a counter page");
-    let late = 2 * page.poll_overhead.0;
+    let late = most_before_a_period();
     assert!(boundary("a") <= late, "periods begin at multiples: {}", boundary("a"));
     // There are three cores: the third one has the console.
     let (third, b) = (100_000 / 3, boundary("b"));

@@ -57,7 +57,7 @@ fn budgets_are_kept_as_seen_from_outside() {
     let poll = page.poll_overhead.0;
     for (path, most) in [("poll", poll), ("poll-replenish", 2 * poll)] {
         let max = json["el2_instructions"][path]["max"].as_u64();
-        assert!(max.is_some_and(|max| (1..=most).contains(&max)), "{path}: {json}");
+        assert!(max.is_some_and(|max| (most / 10..=most).contains(&max)), "{path}: {json}");
     }
 }
 
@@ -86,9 +86,10 @@ fn a_platform_is_calibrated_and_its_table_is_read() {
     );
     valid("calibrate", &found.to_string());
     let number = |key: &str| found[key].as_u64().unwrap_or_else(|| panic!("{key}: {found}"));
-    // A load and an addition take 2 ns: at most 50 000 lines in 100 us.
+    // A load and an addition take 2 ns: at most 50 000 lines in 100 us. No compiler makes ten
+    // instructions of them.
     let one = number("one_core");
-    assert!((1..=50_000).contains(&one), "{found}");
+    assert!((10_000..=50_000).contains(&one), "{found}");
     // Two cores run concurrently, but do not start at the same time.
     assert!((18 * one / 10..=2 * one).contains(&number("saturation")), "{found}");
     // In the microsecond of a poll at least half of what one core reads come, and what EL2's

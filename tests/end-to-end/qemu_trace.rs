@@ -1,7 +1,7 @@
 //! Traces of real runs.
 
 use crate::support::{
-    board::board,
+    board::{board, most_before_a_period},
     capture_within,
     qemu::{Options, run_system},
     schema::valid,
@@ -86,7 +86,7 @@ fn a_throttled_stressor_traces_the_same_staircase() {
     // The mean of the gaps between replenishments: each is recorded after EL2's work at the
     // beginning of its period, so that the first and the last one make it inexact by that much,
     // divided among the gaps.
-    let late = 2 * board().counters.counter_page.expect("a counter page").poll_overhead.0;
+    let late = most_before_a_period();
     let period = curve["period_ns"].as_u64().expect("a period");
     assert!(period.abs_diff(PERIOD_NS) <= late / (used.len() as u64 - 2) + 1, "{period}");
     let steps = curve["recorded"]["steps"].as_array().expect("steps");

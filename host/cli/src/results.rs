@@ -376,6 +376,11 @@ fn of_system(system: &Value) -> String {
     }
 }
 
+/// The verdict of what was judged; a dash if nothing was.
+fn verdict(judged: &Value) -> String {
+    judged["verdict"].as_str().map_or_else(|| "-".to_owned(), |verdict| verdict.replace('-', " "))
+}
+
 /// Tasks, interrupts and memory budgets of the systems with flows.
 fn others(json: &Value) -> Rows {
     let header = [
@@ -393,9 +398,8 @@ fn others(json: &Value) -> Rows {
     for system in list(json, "systems") {
         for row in list(system, "others") {
             let what = format!("{} {}", text(&row["kind"]), text(&row["name"]));
-            let verdict = text(&row["verdict"]).replace('-', " ");
-            let mut cells =
-                vec![of_system(system), format!("`{}`", text(&row["vm"])), what, verdict];
+            let vm = format!("`{}`", text(&row["vm"]));
+            let mut cells = vec![of_system(system), vm, what, verdict(row)];
             cells.extend(["count", "limit", "bound", "observed_max"].map(|key| count(&row[key])));
             cells.push(of_most(&row["bound"], row["observed_max"].as_u64().unwrap_or_default()));
             rows.row(&cells);
@@ -422,10 +426,6 @@ fn flows(json: &Value) -> Rows {
     let mut rows = Rows::new(&header, 3);
     for system in list(json, "systems") {
         let flows: Vec<_> = list(system, "flows").collect();
-        let verdict = |flow: &Value| match flow["verdict"].as_str() {
-            Some(verdict) => verdict.replace('-', " "),
-            None => "-".to_owned(),
-        };
         let bounds = ["bound_ns", "quiet_bound_ns"];
         let same = ["packets", "lost", "late", "deadline_ns", bounds[0], bounds[1]];
         // All but the last cell and the ratios, which depend on the maximum.
@@ -517,7 +517,7 @@ fn table3_runs(json: &Value) -> Rows {
         for flow in list(json, "table3") {
             let runs = list(flow, "runs");
             for run in runs.filter(|run| run["path"] == path) {
-                let mut row = vec![what.to_owned(), text(&run["verdict"]).replace('-', " ")];
+                let mut row = vec![what.to_owned(), verdict(run)];
                 row.extend(flow_of(flow));
                 let keys = ["period_ns", "packets", "observed_max_ns", "bound_ns"];
                 row.extend(keys.map(|key| count(&run[key])));

@@ -228,7 +228,6 @@ pub fn judge(
 
 fn flows(report: &mut RunReport, observed: Option<&ObservedTrace>) {
     let to_the_end = report.flows_counted() == Counted::ToTheEnd;
-    let senders = sender_rows(&report.flows);
     for (place, flow) in (0..).zip(&mut report.flows) {
         let packets = observed.map_or(&[][..], |observed| observed.packets(place));
         let whole = observed.is_some_and(|observed| observed.lost == 0);
@@ -261,10 +260,8 @@ fn flows(report: &mut RunReport, observed: Option<&ObservedTrace>) {
             continue;
         };
         let (arrived, packets) = (packets, flow.packets);
-        let early = || {
-            let sender = senders.get(place as usize).copied().unwrap_or(place);
-            flow.period_ns.and_then(|period| observed?.early(sender, period))
-        };
+        let early =
+            || flow.period_ns.and_then(|period| observed?.early(flow.first_receiver, period));
         let beyond = beyond(latency.max, flow.bound_ns);
         flow.finding = Some(match (flow.deadline_ns, beyond) {
             (Some(deadline), _) if flow.late > 0 => {
@@ -290,17 +287,6 @@ fn flows(report: &mut RunReport, observed: Option<&ObservedTrace>) {
     }
 }
 
-/// Returns for each row of a flow and a receiver the row that the records of sent packets are of:
-/// the first one of the flow.
-fn sender_rows(flows: &[FlowRun]) -> Vec<u32> {
-    let name = |flow: &FlowRun| match flow.dropped {
-        Some(_) => flow.name.split('/').next().unwrap_or_default().to_owned(),
-        None => flow.name.clone(),
-    };
-    let first = |flow| (0..).zip(flows).find(|(_, other)| name(other) == name(flow));
-    flows.iter().map(|flow| first(flow).map_or(0, |(row, _)| row)).collect()
-}
-
 /// Returns who broke the rules that a flow's deadline and bound assume, as the end of a sentence.
 fn culprits(flow: &FlowRun, arrived: &[ArrivedPacket], early: Option<EarlyPackets>) -> String {
     let mut text = String::new();
@@ -308,8 +294,8 @@ fn culprits(flow: &FlowRun, arrived: &[ArrivedPacket], early: Option<EarlyPacket
         // Writing to a string does not fail.
         let _ = write!(
             text,
-            "; its sender broke the period of {period} ns, which deadline and bound assume: {count} \
-             packets came early, packet {first} first, by {most_ns} ns at most"
+            "; its sender broke the period of {period} ns, which deadline and bound assume: \
+             {count} packets came early, packet {first} first, by {most_ns} ns at most"
         );
     }
     let waits = arrived.iter().filter(|packet| packet.waited).map(|packet| packet.latency_ns);
@@ -428,6 +414,7 @@ mod tests {
             period_ns: Some(1_000_000),
             shared: false,
             ends_on_core: false,
+            first_receiver: 0,
         };
         let report = tally.report("s", "p", &Expectations::default(), End::TimeOver, 9_000);
         RunReport { flows: tally.flows(&[facts]), ..report }
@@ -521,10 +508,17 @@ mod tests {
         for kept in [&[0, 1_000_000, 2_500_000, 3_495_000][..], &[]] {
             assert!(reason(kept, None).ends_with("740000 ns more than the bound"), "{kept:?}");
         }
-        let row =
-            |name: &str, dropped| FlowRun { name: name.into(), dropped, ..FlowRun::default() };
-        let rows = [row("a", None), row("b/x", Some(0)), row("b/y", Some(0)), row("c", None)];
-        assert_eq!(sender_rows(&rows), [0, 1, 1, 3]);
+        // The trace has a packet for several receivers under the number of the first one.
+        let observed = observed(&[843_000], 0).with_sent(&[0, 600_000]);
+        let mut several = report(&SyntheticWire::default(), 843_000, None, Some(103_000));
+        let second = several.flows[0].clone();
+        several.flows.extend([second.clone(), FlowRun { first_receiver: 2, ..second }]);
+        judge(&mut several, Some(&observed), (&[], &[]), Clock::Emulated);
+        let is_named = several.flows.iter().map(|flow| {
+            let finding = flow.finding.as_ref().expect("a finding");
+            finding.reason.contains("its sender broke the period")
+        });
+        assert_eq!(is_named.collect::<Vec<_>>(), [true, true, false]);
     }
 
     #[test]

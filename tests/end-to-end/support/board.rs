@@ -34,6 +34,11 @@ pub fn sharing() -> Sharing {
     board().on(Machine::Qemu).sharing.expect("a board with [sharing]")
 }
 
+/// The most that EL2 works at the beginning of a budget's period before it records that, in ns.
+pub fn most_before_a_period() -> u64 {
+    2 * board().counters.counter_page.expect("a board with [counter_page]").poll_overhead.0
+}
+
 /// Whether the board has a GICv2.
 pub fn has_gicv2(board: &Platform) -> bool {
     matches!(board.gic, PlatformGic::V2 { .. })

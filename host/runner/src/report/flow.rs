@@ -24,6 +24,10 @@ pub struct FlowRun {
     /// The receiver's VM shares all of its cores: a latency ends when it has one.
     #[serde(skip)]
     pub ends_on_core: bool,
+    /// The place of the flow's first receiver among all receivers of flows: the trace has a packet
+    /// that was sent once, under this number.
+    #[serde(skip)]
+    pub first_receiver: u32,
     /// Packets that missed the deadline.
     pub late: u64,
     /// The latencies of its packets, in ns; none without a packet. If the receiver's VM shares all
@@ -57,4 +61,6 @@ pub(crate) struct FlowFacts {
     pub shared: bool,
     /// See [`FlowRun::ends_on_core`].
     pub ends_on_core: bool,
+    /// See [`FlowRun::first_receiver`].
+    pub first_receiver: u32,
 }

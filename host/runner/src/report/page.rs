@@ -109,6 +109,7 @@ fn report() -> RunReport {
         observed_max_ns: 4,
         deadline_ns: Some(8),
         period_ns: Some(9),
+        first_receiver: 0,
         ends_on_core: false,
         late: 0,
         latency_ns: Some(latency),

@@ -273,6 +273,7 @@ impl Tally {
                 deadline_ns: facts.deadline_ns,
                 period_ns: facts.period_ns,
                 ends_on_core: facts.ends_on_core,
+                first_receiver: facts.first_receiver,
                 late: counts.map_or(0, |counts| counts.late),
                 latency_ns: counts.filter(|counts| counts.packets > 0).map(|counts| Latency {
                     min: counts.least_ns,

@@ -428,6 +428,7 @@ fn flows(system: &System, options: &RunOptions) -> Vec<FlowFacts> {
     let mut facts = Vec::new();
     for (flow, bound) in system.timing.flows.iter().zip(bounds) {
         let shared = flow.to.len() > 1;
+        let first_receiver = u32::try_from(facts.len()).unwrap_or(u32::MAX);
         facts.extend(flow.to.iter().map(|&to| FlowFacts {
             name: if shared {
                 format!("{}/{}", flow.name, system.vms[to].name)
@@ -439,6 +440,7 @@ fn flows(system: &System, options: &RunOptions) -> Vec<FlowFacts> {
             period_ns: flow.period.map(|period| period.0),
             shared,
             ends_on_core: judge::shares_all_cores(system, to),
+            first_receiver,
         }));
     }
     facts
