@@ -280,7 +280,7 @@ pub fn counted(
     let parts = if all_parts { Features::ALL } else { features_of(&system) };
     let hypervisor = programs.hypervisor(environment, &system.platform, parts)?;
     let hypervisor = LinkedHypervisor::read(&hypervisor)?;
-    let plugin = programs.plugin(environment)?;
+    let plugin = environment.plugin()?;
     let qemu = plugin_arguments(&plugin, &hypervisor, out, None);
     let options = RunOptions {
         accept_not_judged: true,

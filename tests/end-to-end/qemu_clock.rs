@@ -3,19 +3,20 @@
 use crate::support::{
     board::not_applicable_if,
     capture_within,
-    qemu::{Load, build_programs, root},
+    qemu::{Load, Options, build_programs, root, run_system, system},
 };
 use object::{
     Endianness,
     elf::{DF_SYMBOLIC, DT_FLAGS},
     read::elf::{Dyn as _, ElfFile64, ProgramHeader as _},
 };
+use serde_json::Value;
 use std::{
     collections::BTreeMap, ffi::OsString, fs, os::unix::fs::symlink, path::PathBuf,
     process::Command, sync::OnceLock, thread, time::Duration,
 };
 use tempfile::TempDir;
-use weir_image::{Environment, cargo::Programs};
+use weir_image::Environment;
 
 /// Instructions of the guest between a counter read and the next one, with an exception in between:
 /// no time of it depends on other cores.
@@ -29,7 +30,7 @@ fn library() -> PathBuf {
     static LIBRARY: OnceLock<(TempDir, PathBuf)> = OnceLock::new();
     let build = || {
         let environment = Environment::find();
-        let built = Programs::new(&environment, false).clock(&environment).expect("the clock");
+        let built = environment.clock().expect("the clock");
         let folder = tempfile::tempdir().expect("a directory");
         let library = folder.path().join("clock.so");
         symlink(built, &library).expect("a link");
@@ -58,13 +59,17 @@ fn measure(cores: usize, machine: &str, clock: &str, switch: &str) -> (Lines, St
     command.arg("-kernel").arg(root().join("build/programs/concurrency"));
     let printed = capture_within(&mut command, Duration::from_secs(120));
     assert_eq!(printed.status, Some(0), "{}{}", printed.out, printed.err);
-    let lines =
-        printed.out.lines().filter_map(|line| line.trim_end().strip_prefix("concurrency: "));
+    (lines(&printed.out), printed.out)
+}
+
+/// The guest's lines in the text of a console.
+fn lines(console: &str) -> Lines {
+    let lines = console.lines().filter_map(|line| line.trim_end().strip_prefix("concurrency: "));
     let lines = lines.map(|line| match line.split_once(": ") {
         Some((what, found)) => (what.to_owned(), found.to_owned()),
         None => (line.to_owned(), String::new()),
     });
-    (lines.collect(), printed.out)
+    lines.collect()
 }
 
 /// The extremes of what was measured next to so many busy cores.
@@ -98,13 +103,53 @@ fn assert_concurrent(cores: usize, machine: &str, quantum: i64) {
     }
     let [_, maintenance] = extremes(&lines, "TLB maintenance", cores - 1);
     assert!(maintenance <= 20, "TLB maintenance waits {maintenance} ns");
+    let early = assert_consistent(cores, &text);
+    assert!(early <= quantum, "a message came {early} ns early");
+}
+
+/// Checks that locks and exclusive accesses work and that no counter goes back. Returns the most
+/// ticks by which the counter of a core was behind the one in a message that it got.
+fn assert_consistent(cores: usize, text: &str) -> i64 {
     let expected = 2000 * cores;
     assert!(text.contains(&format!("locked {expected} of {expected}")), "{text}");
     assert!(text.contains(&format!("exclusive {expected} of {expected}")), "{text}");
     assert!(text.contains(": 0 went back, "), "{text}");
     let early = text.split_once("a message came ").expect("a line").1;
-    let early: i64 = early.split(' ').next().expect("a word").parse().expect("a time");
-    assert!(early <= quantum, "a message came {early} ns early");
+    early.split(' ').next().expect("a word").parse().expect("a time")
+}
+
+/// The guest in a VM with all cores of QEMU's machine for a board: its times contain EL2, and
+/// nothing of other cores.
+fn times_in_a_vm_do_not_depend_on_busy_cores(board: &str, cores: usize) {
+    not_applicable_if(|board| board.name != "qemu-virt", "it names its board");
+    let all: Vec<usize> = (0..cores).collect();
+    let text = format!(
+        "platform = {board:?}\n[[vm]]\nname = \"cores\"\ncpus = {all:?}\nmemory = \"2MiB\"\n\
+         image = {{ elf = \"concurrency\" }}\nexpect = [\"concurrency: done at \"]\n"
+    );
+    let outcome = run_system(&text, &Options::default()).good();
+    let text = &outcome.consoles["cores"];
+    let lines = lines(text);
+    for what in ["SGI there", "SGI back", "timer late asleep", "timer late awake"] {
+        let [_, alone] = extremes(&lines, what, 0);
+        for busy in 1..cores - 1 {
+            let [_, max] = extremes(&lines, what, busy);
+            assert_eq!(max, alone, "{board}: {what} next to {busy} grows\n{text}");
+        }
+    }
+    let early = assert_consistent(cores, text);
+    assert!(early <= 100, "{board}: a message came {early} ns early");
+}
+
+#[test]
+fn cores_of_zcu102_and_versal_are_concurrent() {
+    times_in_a_vm_do_not_depend_on_busy_cores("zcu102", 4);
+    times_in_a_vm_do_not_depend_on_busy_cores("versal-virt", 2);
+}
+
+#[test]
+fn cores_of_rpi4_are_concurrent() {
+    times_in_a_vm_do_not_depend_on_busy_cores("rpi4", 4);
 }
 
 #[test]
@@ -118,6 +163,33 @@ fn times_do_not_depend_on_busy_cores() {
         (4, "virt,gic-version=2", 100),
     ] {
         assert_concurrent(cores, machine, quantum);
+    }
+}
+
+/// The latencies of the flows of a system's first 100 ms with a quantum: the least, two quantiles and
+/// the greatest of each flow.
+fn latencies(name: &str, quantum: &str) -> Vec<[u64; 4]> {
+    let arguments = ["--for", "100ms", "--quantum", quantum];
+    let options = Options { arguments: &arguments, ..Options::default() };
+    let report = run_system(&system(name), &options).report;
+    let flows = report["flows"].as_array().expect("flows").iter();
+    let of = |flow: &Value, key| flow["latency_ns"][key].as_u64().expect("a latency");
+    flows.map(|flow| ["min", "p50", "p99", "max"].map(|key| of(flow, key))).collect()
+}
+
+/// Runs with a small quantum and with large ones agree: exactly where each message wakes a core that
+/// sleeps. Where packets meet, a packet depends on four messages between running cores: its own to
+/// the broker and to the receiver, and those of the packet before it.
+#[test]
+fn the_quantum_changes_no_latency_by_more_than_it() {
+    let exact = latencies("flows-exact", "0ns");
+    for quantum in ["100ns", "1us", "10us"] {
+        assert_eq!(latencies("flows-exact", quantum), exact, "{quantum}");
+    }
+    let (small, large) = (latencies("flows-many", "0ns"), latencies("flows-many", "100ns"));
+    assert_eq!(small.len(), 3);
+    for (small, large) in small.iter().flatten().zip(large.iter().flatten()) {
+        assert!(small.abs_diff(*large) <= 4 * 100, "{small} ns and {large} ns");
     }
 }
 
@@ -161,7 +233,7 @@ fn locks_and_counters_work_with_memory_timing() {
 #[test]
 fn each_library_uses_its_own_symbols() {
     let environment = Environment::find();
-    let observer = Programs::new(&environment, false).plugin(&environment).expect("a plug-in");
+    let observer = environment.plugin().expect("a plug-in");
     for path in [library(), observer] {
         let bytes = fs::read(&path).expect("a library");
         let elf = ElfFile64::<Endianness>::parse(&*bytes).expect("an ELF file");

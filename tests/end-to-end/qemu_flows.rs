@@ -1075,8 +1075,6 @@ fn run_with_broker(guest: &str, text: &str, time: &str) -> Ran {
     for name in [&hypervisor, "control", "sender", "receiver", "station", "storms"] {
         fs::copy(from.join("build/programs").join(name), programs.join(name)).expect(name);
     }
-    let steady = "build/programs/libweir_clock.so";
-    fs::copy(from.join(steady), to.join(steady)).expect("a library");
     fs::copy(from.join("build/programs").join(guest), programs.join("broker")).expect(guest);
     let file = to.join("system.toml");
     fs::write(&file, text).expect("a system file");

@@ -30,7 +30,6 @@ pub(crate) fn mobivmm(request: &ExperimentRequest) -> Result<ExperimentOutcome> 
     let programs = Programs::new(environment, false);
     programs.hypervisor(environment, &qemu_virt()?, Features::ALL)?;
     programs.guests(environment, &["responder".to_owned(), "station".to_owned()])?;
-    programs.clock(environment)?;
     let sleeps = if request.quick { 12 } else { 40 };
     let intervals: &[u32] =
         if request.quick { &[1_000, 20_000] } else { &[500, 1_000, 2_000, 5_000, 10_000, 20_000] };

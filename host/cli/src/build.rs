@@ -1,7 +1,7 @@
 //! `weir build`: writes the image of a system and the map of what lies where in it.
 
 use crate::{
-    cargo::{Programs, replace},
+    cargo::replace,
     check::RefusedFile,
     coloring,
     environment::Environment,
@@ -148,10 +148,6 @@ pub fn run(arguments: &BuildArguments, environment: &Environment) -> Result {
     let built = image::build(&system, &options)?;
     let audited = arguments.audit.then(|| audit(&system, &built.packed)).transpose();
     let audited = audited.map_err(|error| Failure::system(format!("audit: {error}")))?;
-    if !no_build {
-        // A later run with --no-build has all that it takes then.
-        Programs::new(environment, false).libraries(environment)?;
-    }
     let path = if let Some(path) = &arguments.output {
         path.clone()
     } else {

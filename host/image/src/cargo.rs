@@ -1,5 +1,4 @@
-//! Builds through cargo: the hypervisor and the guests for the board, and what QEMU loads for this
-//! machine.
+//! Builds through cargo: the hypervisor and the guests for the board.
 
 use crate::{
     build_id,
@@ -27,16 +26,11 @@ const HYPERVISOR: &str = "weir-hypervisor";
 /// The package, and the binary, of what Linux guests send and receive by.
 const VSOCK_TOOL: &str = "weir-vsock-tool";
 
-/// The package of QEMU's plug-in.
-const PLUGIN: &str = "weir-qemu-plugin";
-/// The package of the emulated clock.
-const CLOCK: &str = "weir-clock";
-
 /// The last lines of cargo's output that are shown when a build fails.
 const TAIL: usize = 60;
 
-/// Programs for the board and libraries for QEMU. Each is kept after its build: a later build for
-/// another board does not replace it.
+/// Programs for the board. Each is kept after its build: a later build for another board does not
+/// replace it.
 #[derive(Clone, Debug)]
 pub struct Programs {
     directory: PathBuf,
@@ -165,52 +159,6 @@ impl Programs {
         present(self.path(VSOCK_TOOL))
     }
 
-    /// Builds QEMU's plug-in and returns its shared object.
-    ///
-    /// # Errors
-    ///
-    /// As [`Self::hypervisor`].
-    pub fn plugin(&self, environment: &Environment) -> Result<PathBuf> {
-        self.library(environment, PLUGIN)
-    }
-
-    /// Builds the emulated clock, which QEMU loads twice, and returns its shared object.
-    ///
-    /// # Errors
-    ///
-    /// As [`Self::hypervisor`].
-    pub fn clock(&self, environment: &Environment) -> Result<PathBuf> {
-        self.library(environment, CLOCK)
-    }
-
-    /// Builds both libraries that a run loads into QEMU.
-    ///
-    /// # Errors
-    ///
-    /// As [`Self::hypervisor`].
-    pub fn libraries(&self, environment: &Environment) -> Result {
-        [PLUGIN, CLOCK].iter().try_for_each(|name| self.library(environment, name).map(drop))
-    }
-
-    /// The shared object of a package, for this machine.
-    fn library(&self, environment: &Environment, package: &str) -> Result<PathBuf> {
-        let name = format!("lib{}.so", package.replace('-', "_"));
-        let kept = self.directory.join(&name);
-        if self.no_build {
-            return present(kept);
-        }
-        let directory = &self.directory;
-        fs::create_dir_all(directory).context(|| format!("create {}", directory.display()))?;
-        let mut command = cargo_build(environment)?;
-        command.args(["--release", "-p", package]);
-        let built = call(&mut command, "what QEMU loads", shared_object)?;
-        let built = built.iter().find(|path| path.ends_with(&name)).ok_or_else(|| {
-            Failure::environment(format!("cargo has built no {name} out of {package}"))
-        })?;
-        replace(&kept, &fs::read(built).context(|| format!("read {}", built.display()))?)?;
-        Ok(kept)
-    }
-
     /// One call of cargo, for `board` if the programs depend on it. `keep` returns the destination
     /// of each resulting program.
     fn build(
@@ -230,7 +178,7 @@ impl Programs {
         let mut command = bare_build(environment)?;
         command.args(arguments);
         command.envs(board.map(|board| ("WEIR_BOARD", board)));
-        for path in call(&mut command, what, executable)? {
+        for path in call(&mut command, what)? {
             let name = path.file_stem().and_then(|name| name.to_str()).unwrap_or_default();
             if let Some(kept) = keep(name) {
                 replace(&kept, &fs::read(&path).context(|| format!("read {}", path.display()))?)?;
@@ -290,22 +238,15 @@ fn present(path: PathBuf) -> Result<PathBuf> {
     Err(Failure::environment(format!("{} is not there: build without --no-build", path.display())))
 }
 
-/// `cargo build` in the checkout, with messages for [`call`].
-fn cargo_build(environment: &Environment) -> Result<Command> {
+/// `cargo build` in the checkout for the boards' target, with messages for [`call`].
+fn bare_build(environment: &Environment) -> Result<Command> {
     let mut command = Command::new(&environment.cargo);
-    command
-        .args(["build", "--message-format=json-render-diagnostics"])
-        .current_dir(environment.root()?);
+    command.args(["build", "--message-format=json-render-diagnostics"]);
+    command.args(["--profile", "bare", "--target", TARGET]).args(&environment.bare_flags);
+    command.current_dir(environment.root()?);
     if let Some(rustc) = &environment.rustc {
         command.env("RUSTC", rustc);
     }
-    Ok(command)
-}
-
-/// The same for the boards' target.
-fn bare_build(environment: &Environment) -> Result<Command> {
-    let mut command = cargo_build(environment)?;
-    command.args(["--profile", "bare", "--target", TARGET]).args(&environment.bare_flags);
     if !environment.bare_flags.is_empty() {
         // Their options are not stable; crates for the host must not see this variable.
         command.env("RUSTC_BOOTSTRAP", "1");
@@ -313,12 +254,8 @@ fn bare_build(environment: &Environment) -> Result<Command> {
     Ok(command)
 }
 
-/// Runs cargo and gives what `pick` takes out of its messages.
-fn call(
-    command: &mut Command,
-    what: &str,
-    pick: fn(&str) -> Option<PathBuf>,
-) -> Result<Vec<PathBuf>> {
+/// Runs cargo and returns the programs that its messages name.
+fn call(command: &mut Command, what: &str) -> Result<Vec<PathBuf>> {
     let mut progress = BuildProgress::new(what);
     let program = command.get_program().to_string_lossy().into_owned();
     let mut child = command
@@ -333,7 +270,7 @@ fn call(
     let stderr = child.stderr.take().map(BufReader::new);
     let programs = thread::spawn(move || {
         let lines = stdout.into_iter().flat_map(BufRead::lines).map_while(std::result::Result::ok);
-        lines.filter_map(|line| pick(&line)).collect::<Vec<_>>()
+        lines.filter_map(|line| executable(&line)).collect::<Vec<_>>()
     });
     let mut lines = Vec::new();
     for line in stderr.into_iter().flat_map(BufRead::lines).map_while(std::result::Result::ok) {
@@ -363,23 +300,12 @@ fn steps(bar: &str) -> Option<(u64, u64)> {
     Some((done.parse().ok()?, total.parse().ok()?))
 }
 
-/// One of cargo's messages, if it is about something that it has built or found fresh.
-fn artifact(line: &str) -> Option<serde_json::Value> {
-    let message: serde_json::Value = serde_json::from_str(line).ok()?;
-    (message.get("reason")? == "compiler-artifact").then_some(message)
-}
-
-/// The program in a message.
+/// The program in one of cargo's messages, which is about something that it has built or found
+/// fresh.
 fn executable(line: &str) -> Option<PathBuf> {
-    Some(artifact(line)?.get("executable")?.as_str()?.into())
-}
-
-/// The shared object in a message.
-fn shared_object(line: &str) -> Option<PathBuf> {
-    let message = artifact(line)?;
-    let files = message.get("filenames")?.as_array()?.iter();
-    let mut files = files.filter_map(|file| Some(PathBuf::from(file.as_str()?)));
-    files.find(|file| file.extension().is_some_and(|ending| ending == "so"))
+    let message: serde_json::Value = serde_json::from_str(line).ok()?;
+    let is_built = message.get("reason")? == "compiler-artifact";
+    Some(message.get("executable")?.as_str()?.into()).filter(|_| is_built)
 }
 
 /// Writes a file atomically, through links, unless it has these contents already.
@@ -484,8 +410,7 @@ mod tests {
         assert_eq!(executable(line), Some("/t/x".into()));
         assert_eq!(executable(r#"{"reason":"compiler-artifact","executable":null}"#), None);
         assert_eq!(executable("not JSON"), None);
-        let line = r#"{"reason":"compiler-artifact","filenames":["/t/x.rlib","/t/libweir_qemu_plugin.so"]}"#;
-        assert_eq!(shared_object(line), Some("/t/libweir_qemu_plugin.so".into()));
+        assert_eq!(executable(r#"{"reason":"build-script-executed","executable":"/t/x"}"#), None);
     }
 
     #[test]
@@ -500,11 +425,10 @@ mod tests {
     fn a_failed_build_shows_cargos_output() {
         let mut command = Command::new("sh");
         command.args(["-c", "echo error: no such crate >&2; exit 101"]);
-        let failure = call(&mut command, "the guests", executable).expect_err("it fails");
+        let failure = call(&mut command, "the guests").expect_err("it fails");
         assert_eq!(failure.status, crate::failure::ENVIRONMENT);
         assert!(failure.text.contains("error: no such crate"), "{}", failure.text);
-        let missing =
-            call(&mut Command::new("/nowhere/cargo"), "x", executable).expect_err("it fails");
+        let missing = call(&mut Command::new("/nowhere/cargo"), "x").expect_err("it fails");
         assert!(missing.text.contains("WEIR_CARGO"), "{}", missing.text);
     }
 

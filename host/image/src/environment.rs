@@ -25,6 +25,9 @@ pub struct Environment {
     pub bare_flags: Vec<String>,
     /// QEMU. `WEIR_QEMU`, or `qemu-system-aarch64` on the `PATH`.
     pub qemu: OsString,
+    /// The folders of the libraries that QEMU loads. `WEIR_LIBRARIES`, or those where cargo puts
+    /// them when it builds this program.
+    libraries: Vec<PathBuf>,
 }
 
 impl Default for Environment {
@@ -50,6 +53,16 @@ impl Environment {
                 .find(is_checkout)
                 .map(Into::into)
         });
+        let beside = |folder: &Path| vec![folder.to_owned(), folder.join("deps")];
+        let libraries = variable("WEIR_LIBRARIES").map_or_else(
+            || {
+                env::current_exe()
+                    .ok()
+                    .and_then(|it| Some(beside(it.parent()?)))
+                    .unwrap_or_default()
+            },
+            |folder| vec![folder.into()],
+        );
         let flags = env::var("WEIR_BARE_FLAGS").unwrap_or_default();
         Self {
             root,
@@ -57,6 +70,7 @@ impl Environment {
             rustc: variable("WEIR_RUSTC"),
             bare_flags: flags.split_whitespace().map(Into::into).collect(),
             qemu: variable("WEIR_QEMU").unwrap_or_else(|| "qemu-system-aarch64".into()),
+            libraries,
         }
     }
 
@@ -70,6 +84,36 @@ impl Environment {
             Failure::environment(
                 "cannot find weir's sources: call it in the checkout, or set WEIR_ROOT to it",
             )
+        })
+    }
+
+    /// Returns the emulated clock, a shared object that QEMU loads twice.
+    ///
+    /// # Errors
+    ///
+    /// The environment is at fault if it is not there.
+    pub fn clock(&self) -> Result<PathBuf> {
+        self.library("libweir_clock.so")
+    }
+
+    /// Returns QEMU's plug-in, a shared object.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::clock`].
+    pub fn plugin(&self) -> Result<PathBuf> {
+        self.library("libweir_qemu_plugin.so")
+    }
+
+    fn library(&self, name: &str) -> Result<PathBuf> {
+        let mut places = self.libraries.iter().map(|folder| folder.join(name));
+        places.find(|path| path.is_file()).ok_or_else(|| {
+            let folder = self.libraries.first().map_or(Path::new(""), PathBuf::as_path);
+            Failure::environment(format!(
+                "{name}, which QEMU loads, is not in {}: call weir by the script `./weir`, which \
+                 builds it, or set WEIR_LIBRARIES to its folder",
+                folder.display()
+            ))
         })
     }
 
@@ -161,6 +205,23 @@ fn is_checkout(path: &&Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_library_is_searched_in_all_folders() {
+        let folder = tempfile::tempdir().expect("a directory");
+        let libraries = ["a", "b"].map(|name| folder.path().join(name));
+        let environment = Environment { libraries: libraries.to_vec(), ..Environment::find() };
+        let missing = environment.clock().expect_err("no library");
+        let expected = format!(
+            "libweir_clock.so, which QEMU loads, is not in {}: call weir by",
+            libraries[0].display()
+        );
+        assert!(missing.text.starts_with(&expected), "{}", missing.text);
+        fs::create_dir(&libraries[1]).expect("a directory");
+        let path = libraries[1].join("libweir_clock.so");
+        fs::write(&path, "").expect("a file");
+        assert_eq!(environment.clock().ok(), Some(path));
+    }
 
     /// The sources of a guest: of a package's only program, or of one of several.
     fn sources(package: &Path, guest: &str) -> String {

@@ -98,12 +98,11 @@ impl<'a> Lab<'a> {
         let programs = Programs::new(environment, false);
         let hypervisor = programs.hypervisor(environment, platform, Features::ALL)?;
         programs.guests(environment, &GUESTS.map(str::to_owned))?;
-        programs.clock(environment)?;
         Ok(Self {
             platform: platform.clone(),
             environment,
             directory,
-            plugin: programs.plugin(environment)?,
+            plugin: environment.plugin()?,
             hypervisor: LinkedHypervisor::read(&hypervisor)?,
             line: None,
         })

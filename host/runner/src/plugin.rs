@@ -66,7 +66,7 @@ impl Watch {
             setup.uart = None;
         }
         let programs = Programs::new(environment, no_build);
-        Ok(Self { library: programs.plugin(environment)?, programs, setup, out, ledger: None })
+        Ok(Self { library: environment.plugin()?, programs, setup, out, ledger: None })
     }
 
     /// Has it leave the ledger of memory budgets in `file`.

@@ -91,6 +91,7 @@ impl Fake {
             .current_dir(self.path(""))
             .env("WEIR_ROOT", self.path(""))
             .env("WEIR_QEMU", self.path("qemu"))
+            .env("WEIR_LIBRARIES", self.path("libraries"))
             .env_remove("NO_COLOR")
             .stdin(Stdio::null());
         command

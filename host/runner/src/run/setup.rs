@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 use weir_abi::PAGE;
-use weir_image::{Environment, Failure, Result, cargo::Programs, failure::Context};
+use weir_image::{Environment, Failure, Result, failure::Context};
 use weir_model::{System, bare_device_tree, platform::Platform};
 use weir_simulator::MemoryModel;
 use weir_units::{Bytes, Nanos, Pa};
@@ -143,20 +143,14 @@ fn banks(system: &System, board: &str) -> Result<Vec<u64>> {
     }
 }
 
-/// Returns the emulated clock, which QEMU preloads. For an image file, the library of the last
-/// build is sufficient.
+/// Returns the emulated clock, which QEMU preloads.
 pub(super) fn clock(
     options: &RunOptions,
     system: &System,
     environment: &Environment,
 ) -> Result<EmulatedClock> {
-    let kept = Programs::new(environment, true).clock(environment);
-    let library = match kept {
-        Ok(kept) if options.no_build || options.image_file.is_some() => kept,
-        Err(error) if options.no_build => return Err(error),
-        _ => Programs::new(environment, false).clock(environment)?,
-    };
-    let mut clock = EmulatedClock::open(&library, options.quantum.map(super::nanoseconds))?;
+    let mut clock =
+        EmulatedClock::open(&environment.clock()?, options.quantum.map(super::nanoseconds))?;
     if let Some(board) = &options.memory {
         clock.charge(board, banks(system, board)?);
     }
