@@ -39,6 +39,8 @@ pub struct Experiment {
     /// The computed values.
     pub what: &'static str,
     run: fn(&ExperimentRequest) -> Result<ExperimentOutcome>,
+    /// It runs systems in QEMU: its figures are of a build of the hypervisor.
+    pub runs_systems: bool,
     /// Statements of it that are known not to hold.
     pub deviations: &'static [Deviation],
 }
@@ -50,6 +52,7 @@ pub static EXPERIMENTS: [Experiment; 8] = [
         what: "programs next to three memory stressors with memory budgets of three periods, with \
                colors and without, on the model of the memory",
         run: bao_throttling::budgets,
+        runs_systems: false,
         deviations: &bao_throttling::DEVIATIONS,
     },
     Experiment {
@@ -57,6 +60,7 @@ pub static EXPERIMENTS: [Experiment; 8] = [
         what: "cache lines and DRAM rows that VMs take from each other, with colors and banks and \
                without, and a VM's share of the cache",
         run: isolation::isolation,
+        runs_systems: true,
         deviations: &[],
     },
     Experiment {
@@ -64,6 +68,7 @@ pub static EXPERIMENTS: [Experiment; 8] = [
         what: "sleep times next to another VM on the core and its interrupts: Table I, Figures 8, \
                9 and 11, and with admission",
         run: mobivmm::mobivmm,
+        runs_systems: true,
         deviations: &mobivmm::paper::DEVIATIONS,
     },
     Experiment {
@@ -71,24 +76,28 @@ pub static EXPERIMENTS: [Experiment; 8] = [
         what: "bandwidth of a DMA engine by chunk and QoS level, Figure 4 and Table I, on the \
                model of the memory",
         run: rt_virtio::dma::bandwidth,
+        runs_systems: false,
         deviations: &rt_virtio::dma::DEVIATIONS,
     },
     Experiment {
         name: "rt-virtio-fig3",
         what: "bandwidth of USTRESS over the memory budget, on the model of the memory",
         run: rt_virtio::ustress::fig3,
+        runs_systems: false,
         deviations: &rt_virtio::ustress::DEVIATIONS,
     },
     Experiment {
         name: "rt-virtio-table3",
         what: "smallest period of one flow, four cases, with both models of the equations",
         run: rt_virtio::table3::table3,
+        runs_systems: false,
         deviations: &rt_virtio::table3::DEVIATIONS,
     },
     Experiment {
         name: "rt-virtio-fig5",
         what: "share of schedulable flow sets over utilization, 18 curves of 20 points",
         run: rt_virtio::fig5::fig5,
+        runs_systems: false,
         deviations: &[],
     },
     Experiment {
@@ -96,6 +105,7 @@ pub static EXPERIMENTS: [Experiment; 8] = [
         what: "memory budgets seen from outside: bounds, rates, arrival curves, what each \
                regulator gives and what it costs at EL2",
         run: throttling::throttling,
+        runs_systems: true,
         deviations: &[],
     },
 ];

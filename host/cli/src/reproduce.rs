@@ -2,6 +2,7 @@
 //! published.
 
 use crate::{
+    build_id,
     environment::Environment,
     failure::{Context, Failure, Result},
     screen,
@@ -81,6 +82,9 @@ pub fn run(arguments: &ReproduceArguments, environment: &Environment) -> Result 
     let judged = Judged::new(outcome.statements, experiment.deviations, !arguments.quick);
     if arguments.json {
         let mut json = json!({ "experiment": experiment.name });
+        if experiment.runs_systems {
+            json["build"] = build_id::of_checkout().into();
+        }
         json["statements"] = judged.json();
         json["as_expected"] = judged.failures.is_empty().into();
         json["failures"] = judged.failures.clone().into();

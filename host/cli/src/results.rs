@@ -6,6 +6,7 @@
 
 use crate::{
     bench::{self, engine, mapping::HEADER},
+    build_id,
     environment::Environment,
     failure::{Context, Failure, Result},
     screen,
@@ -64,6 +65,15 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
         writeln!(screen::stdout(), "{}", path.display())?;
     }
     writeln!(screen::stdout(), "{tables} tables")?;
+    if let Some(build) = build_id::of_checkout() {
+        for (name, other) in results.of_other_builds(build)? {
+            writeln!(
+                screen::stdout(),
+                "docs/results/{name}.json is of the hypervisor's build {other}, not {build}: \
+                 measure it again"
+            )?;
+        }
+    }
     Ok(())
 }
 
@@ -101,6 +111,17 @@ struct Results {
     folder: PathBuf,
 }
 
+/// The files with figures of a build of the hypervisor, which they name.
+const OF_A_BUILD: [&str; 7] = [
+    "attacks",
+    "engine",
+    "flows",
+    "hypervisor",
+    "reproduce/isolation",
+    "reproduce/mobivmm",
+    "reproduce/throttling",
+];
+
 /// A table of results: in Markdown for a page, or for the terminal.
 struct Rows(TextTable);
 
@@ -136,6 +157,19 @@ impl Results {
         let path = self.folder.join(name).with_extension("json");
         let text = fs::read(&path).context(|| format!("read {}", path.display()))?;
         serde_json::from_slice(&text).context(|| format!("read {}", path.display()))
+    }
+
+    /// Returns the files with figures of another build than `build`, and that build.
+    fn of_other_builds(&self, build: &str) -> Result<Vec<(&'static str, String)>> {
+        let mut others = Vec::new();
+        for name in OF_A_BUILD {
+            let file = self.file(name)?;
+            let own = file["build"].as_str().unwrap_or("without a name");
+            if own != build {
+                others.push((name, own.to_owned()));
+            }
+        }
+        Ok(others)
     }
 
     fn experiment(&self, name: &str) -> Result<Value> {
@@ -577,6 +611,7 @@ fn clock(json: &Value) -> Rows {
             count(&row["cores"]),
             format!("{ratio:.2}"),
             count(&row["mips"]),
+            count(&row["counting_mips"]),
         ]);
     }
     rows

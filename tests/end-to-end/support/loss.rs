@@ -2,6 +2,7 @@
 
 use super::board::{MARK, sharing};
 use serde_json::json;
+use weir_image::build_id::of_checkout;
 
 /// An attack: the attacker's guest with its arguments, and its cores from the victim's view.
 #[derive(Clone, Copy, Debug)]
@@ -26,6 +27,7 @@ impl Attack<'_> {
         let Self { guest, core } = self;
         let loss = json!({
             "attacker": guest, "core": core, "what": what, "measured": measured, "limit": limit,
+            "build": of_checkout(),
         });
         println!("{MARK}loss: {loss}");
         assert!(measured <= limit, "{guest}: {measured} {what}; {limit} allowed");

@@ -45,6 +45,10 @@ const PLATFORM: &str = "zcu102";
 const WRITERS: u64 = 3;
 /// The virtual times of two runs: their difference is without QEMU's start.
 const TIMES: [Duration; 2] = [Duration::from_millis(5), Duration::from_millis(30)];
+/// The same of runs that seldom miss.
+const BUSY_TIMES: [Duration; 2] = [Duration::from_millis(50), Duration::from_millis(250)];
+/// More rounds than any run has.
+const ENDLESS: u64 = 100_000_000;
 /// The simulator's measurement, and the time before it.
 const SPAN: Span = Span { warm_up: Nanos(10_000_000), length: Nanos(10_000_000), seed: 1 };
 
@@ -145,9 +149,9 @@ fn cost(file: &Path, memory: &str, writers: u64, environment: &Environment) -> R
     let walk = simulated.vms.first().map_or(0, |vm| vm.latency.mean().0);
     let endless = checked(system(writers, 1 << 30))?;
     let misses = speed(&endless, Some(memory), &TIMES, environment)?;
-    let busy = checked(clock::system(writers + 1))?;
-    let few = speed(&busy, Some(memory), &clock::TIMES, environment)?;
-    let without = speed(&busy, None, &clock::TIMES, environment)?;
+    let busy = checked(clock::system(writers + 1, ENDLESS))?;
+    let few = speed(&busy, Some(memory), &BUSY_TIMES, environment)?;
+    let without = speed(&busy, None, &BUSY_TIMES, environment)?;
     Ok(MemoryCost {
         memory: memory.to_owned(),
         writers,
