@@ -3,11 +3,23 @@
 //! `./weir test qemu --platform BOARD` runs the whole suite on a board.
 
 use crate::support::{
+    Signal,
     board::capture_on_board,
-    qemu::{Options, Outcome, build_image, build_programs, random_word, root, run_system, with},
+    eventually, finish,
+    qemu::{
+        Options, Outcome, build_image, build_programs, random_word, root, run_system, type_keys,
+        with,
+    },
+    schema::valid,
+    signal,
 };
 use serde_json::Value;
-use std::{fs, process::Command, time::Duration};
+use std::{
+    fs,
+    path::Path,
+    process::{Command, Stdio},
+    time::Duration,
+};
 
 /// `echo`, which is to print `word`, with this much memory and further keys, and `control`.
 fn pair(platform: &str, word: &str, memory: &str, keys: &str) -> String {
@@ -80,15 +92,49 @@ const ECHO_KEYS: [u32; 8] = [
     0x17ff_fffc, // b .-16
 ];
 
+/// A system of [`ECHO_KEYS`], the file of which goes to `folder`.
+fn system_of_keys(board: &str, folder: &Path) -> String {
+    let guest = folder.join("keys.bin");
+    fs::write(&guest, ECHO_KEYS.map(u32::to_le_bytes).concat()).expect("a guest");
+    format!(
+        "platform = \"{board}\"\n[[vm]]\nname = \"keys\"\ncpus = [0]\nmemory = \"4MiB\"\n\
+         image = {{ bin = {:?}, load = 0x4010_0000 }}\n",
+        guest.to_str().expect("a path")
+    )
+}
+
+/// A run that was interrupted is repeated up to its end, with what was typed until then.
+#[test]
+fn a_run_that_was_interrupted_is_replayed() {
+    build_programs();
+    let directory = tempfile::tempdir().expect("a directory");
+    let text = system_of_keys("qemu-virt", directory.path());
+    let (file, runs) = (directory.path().join("keys.toml"), directory.path().join("runs"));
+    fs::write(&file, &text).expect("a system file");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    command.arg("run").arg(&file).args(["--input", "--no-build", "--for", "300s"]);
+    command.env("WEIR_ROOT", root()).env("WEIR_RUNS", &runs).stdin(Stdio::null());
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("weir");
+    type_keys(&runs, "keys", ">", "typed before");
+    let run = fs::read_dir(&runs).expect("runs").flatten().next().expect("a run").path();
+    let typed = || fs::read_to_string(run.join("keys.log")).unwrap_or_default();
+    assert!(eventually(|| typed() == ">typed before"), "{}", typed());
+    signal(&child, Signal::INT);
+    let printed = finish(child);
+    assert_eq!(printed.status, Some(130), "{}", printed.err);
+    let report = fs::read_to_string(run.join("report.json")).expect("a report");
+    let report = valid("report", &report);
+    assert_eq!(report["ended_by"], "interrupted");
+    let arguments = ["--replay", run.to_str().expect("a path")];
+    let again = run_system(&text, &Options { arguments: &arguments, ..Options::default() }).good();
+    assert_eq!(again.consoles["keys"], ">typed before");
+    assert_eq!(again.report["time_ns"], report["time_ns"]);
+}
+
 fn receives_what_is_typed(board: &str) {
     let directory = tempfile::tempdir().expect("a directory");
-    let guest = directory.path().join("keys.bin");
-    fs::write(&guest, ECHO_KEYS.map(u32::to_le_bytes).concat()).expect("a guest");
-    let text = format!(
-        "platform = \"{board}\"\n[[vm]]\nname = \"keys\"\ncpus = [0]\nmemory = \"4MiB\"\n\
-         image = {{ bin = {:?}, load = 0x4010_0000 }}\nexpect = [\"sent back by the guest\"]\n",
-        guest.to_str().expect("a path")
-    );
+    let text = system_of_keys(board, directory.path());
+    let text = text + "expect = [\"sent back by the guest\"]\n";
     let options = Options {
         typed: Some(("keys", ">", "sent back by the guest, in more bytes than the FIFO holds\n")),
         arguments: &["--for", "60s"],

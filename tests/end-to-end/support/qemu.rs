@@ -259,7 +259,7 @@ pub fn run_minimal(text: &str, more: &[&str]) -> Outcome {
 }
 
 /// Waits for `prompt` at the console of `vm` of the run in `runs`, then types `keys` there.
-fn type_keys(runs: &Path, vm: &str, prompt: &str, keys: &str) {
+pub fn type_keys(runs: &Path, vm: &str, prompt: &str, keys: &str) {
     let log = |run: &Path| fs::read(run.join(format!("{vm}.log"))).unwrap_or_default();
     let prompted = |run: &Path| String::from_utf8_lossy(&log(run)).contains(prompt);
     let run = || fs::read_dir(runs).ok()?.flatten().map(|entry| entry.path()).next();

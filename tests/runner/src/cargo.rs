@@ -3,7 +3,7 @@
 use serde_json::Value;
 use std::{
     env,
-    ffi::OsString,
+    ffi::{OsStr, OsString},
     io,
     path::{Path, PathBuf},
     process::Command,
@@ -12,6 +12,8 @@ use std::{
 
 /// The target of everything that runs on a board.
 const TARGET: &str = "aarch64-unknown-none-softfloat";
+/// Linux on AArch64.
+const AARCH64_LINUX: &str = "aarch64-unknown-linux-gnu";
 
 /// The toolchain that the script `weir` chose.
 pub struct Cargo {
@@ -91,6 +93,37 @@ impl Cargo {
         command
     }
 
+    /// `cargo clippy` for Linux on AArch64.
+    ///
+    /// # Errors
+    ///
+    /// rustup cannot install its standard library. Other toolchains compile it.
+    pub fn clippy_for_aarch64_linux(&self, arguments: &[&str]) -> io::Result<Command> {
+        let mut command = self.tool("clippy", &["--target", AARCH64_LINUX]);
+        if self.bare_flags.is_empty() {
+            self.rustup(&["target", "add", AARCH64_LINUX])?;
+        } else {
+            // An option that is not stable.
+            command.env("RUSTC_BOOTSTRAP", "1").arg("-Zbuild-std");
+        }
+        command.args(arguments).args(["--", "-D", "warnings"]);
+        Ok(command)
+    }
+
+    /// Calls rustup for the chosen toolchain, if it is one of rustup's.
+    fn rustup(&self, verb: &[&str]) -> io::Result<()> {
+        let Some(name) = self.folder().parent().and_then(Path::file_name).map(OsStr::to_owned)
+        else {
+            return Ok(());
+        };
+        let mut command = Command::new("rustup");
+        let output = command.args(verb).arg("--toolchain").arg(name).output()?;
+        if output.status.success() {
+            return Ok(());
+        }
+        Err(io::Error::other(String::from_utf8_lossy(&output.stderr).into_owned()))
+    }
+
     fn add_bare(&self, command: &mut Command, arguments: &[&str]) {
         if !self.bare_flags.is_empty() {
             // Their options are not stable.
@@ -116,11 +149,8 @@ impl Cargo {
         if present() {
             return Ok(());
         }
-        if let Some(name) = folder.parent().and_then(Path::file_name) {
-            let mut command = Command::new("rustup");
-            command.args(["component", "add", "rustfmt", "clippy", "--toolchain"]).arg(name);
-            let _ = command.output();
-        }
+        // If it fails, they are still missing.
+        let _ = self.rustup(&["component", "add", "rustfmt", "clippy"]);
         if present() {
             return Ok(());
         }

@@ -117,7 +117,8 @@ const HYPERVISORS: [(&str, &str); 4] = [
     ("qemu-virt", "gicv3,all"),
 ];
 
-/// Lints and links the hypervisor with each optional part alone, and without any on a GICv2.
+/// Lints and links the hypervisor with each optional part alone, and without any on a GICv2. Lints
+/// the emulated clock for a host of another architecture.
 fn parts(context: &Context) -> io::Result<Vec<Command>> {
     let cargo = &context.cargo;
     cargo.require_components()?;
@@ -127,6 +128,7 @@ fn parts(context: &Context) -> io::Result<Vec<Command>> {
         commands.push(for_board(board, cargo.bare_clippy(&features)));
         commands.push(for_board(board, cargo.bare("build", &features)));
     }
+    commands.push(cargo.clippy_for_aarch64_linux(&["-p", "weir-clock"])?);
     Ok(commands)
 }
 

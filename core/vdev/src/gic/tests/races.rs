@@ -54,6 +54,15 @@ fn enter<V: GicArchitecture>(rig: &mut Rig<V>, vcpu: usize) {
     rig.kick(kick);
 }
 
+/// Has vCPU 1 write the bit of an interrupt of vCPU 0, or of an SPI below 64, in the registers at
+/// this offset.
+fn write_bit(rig: &mut Rig<V3>, register: u64, intid: u32) {
+    let (redistributor, offset) =
+        if intid < 32 { (Some(0), 0x1_0000 + register) } else { (None, register + 4) };
+    let access = GicAccess { vcpu: 1, redistributor, offset, size: 4 };
+    rig.store(access, 1 << (intid & 31));
+}
+
 /// Another vCPU sets a timer's PPI pending between its acknowledge and its delivery, and the vCPU
 /// that it came to leaves the core then.
 #[test]
@@ -63,10 +72,7 @@ fn a_latch_set_after_the_acknowledge_is_taken_back() {
         let pintid = if intid < 32 { intid } else { intid + 100 };
         rig.board.line(0, pintid).high = true;
         assert!(rig.take(0));
-        let (redistributor, offset) =
-            if intid < 32 { (Some(0), 0x1_0000 + ISPENDR) } else { (None, ISPENDR + 4) };
-        let access = GicAccess { vcpu: 1, redistributor, offset, size: 4 };
-        rig.store(access, 1 << (intid & 31));
+        write_bit(&mut rig, ISPENDR, intid);
         rig.deliver(0);
         assert!(!rig.board.line(0, pintid).latch, "{intid} stays pending");
         rig.run();
@@ -88,10 +94,7 @@ fn an_interrupt_made_inactive_in_flight_comes_once() {
         rig.board.line(0, pintid).high = true;
         assert!(rig.take(0));
         for register in [ISACTIVER, ICACTIVER] {
-            let (redistributor, offset) =
-                if intid < 32 { (Some(0), 0x1_0000 + register) } else { (None, register + 4) };
-            let access = GicAccess { vcpu: 1, redistributor, offset, size: 4 };
-            rig.store(access, 1 << (intid & 31));
+            write_bit(&mut rig, register, intid);
         }
         rig.deliver(0);
         // Checks that no INTID is in two list registers.
