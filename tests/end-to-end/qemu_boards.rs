@@ -4,11 +4,11 @@
 
 use crate::support::{
     Signal,
-    board::capture_on_board,
+    board::{capture_on_board, not_applicable_if},
     eventually, finish,
     qemu::{
-        Options, Outcome, build_image, build_programs, random_word, root, run_system, type_keys,
-        with,
+        Options, Outcome, Slot, build_image, build_programs, random_word, root, run_system,
+        type_keys, with,
     },
     schema::valid,
     signal,
@@ -106,7 +106,9 @@ fn system_of_keys(board: &str, folder: &Path) -> String {
 /// A run that was interrupted is repeated up to its end, with what was typed until then.
 #[test]
 fn a_run_that_was_interrupted_is_replayed() {
+    not_applicable_if(|board| board.name != "qemu-virt", "its first run is of qemu-virt");
     build_programs();
+    let slot = Slot::take();
     let directory = tempfile::tempdir().expect("a directory");
     let text = system_of_keys("qemu-virt", directory.path());
     let (file, runs) = (directory.path().join("keys.toml"), directory.path().join("runs"));
@@ -121,6 +123,7 @@ fn a_run_that_was_interrupted_is_replayed() {
     assert!(eventually(|| typed() == ">typed before"), "{}", typed());
     signal(&child, Signal::INT);
     let printed = finish(child);
+    drop(slot);
     assert_eq!(printed.status, Some(130), "{}", printed.err);
     let report = fs::read_to_string(run.join("report.json")).expect("a report");
     let report = valid("report", &report);

@@ -53,14 +53,8 @@ impl Environment {
                 .find(is_checkout)
                 .map(Into::into)
         });
-        let beside = |folder: &Path| vec![folder.to_owned(), folder.join("deps")];
         let libraries = variable("WEIR_LIBRARIES").map_or_else(
-            || {
-                env::current_exe()
-                    .ok()
-                    .and_then(|it| Some(beside(it.parent()?)))
-                    .unwrap_or_default()
-            },
+            || env::current_exe().map(|program| built_along(&program)).unwrap_or_default(),
             |folder| vec![folder.into()],
         );
         let flags = env::var("WEIR_BARE_FLAGS").unwrap_or_default();
@@ -108,11 +102,12 @@ impl Environment {
     fn library(&self, name: &str) -> Result<PathBuf> {
         let mut places = self.libraries.iter().map(|folder| folder.join(name));
         places.find(|path| path.is_file()).ok_or_else(|| {
-            let folder = self.libraries.first().map_or(Path::new(""), PathBuf::as_path);
+            let folders: Vec<_> =
+                self.libraries.iter().map(|folder| folder.display().to_string()).collect();
             Failure::environment(format!(
-                "{name}, which QEMU loads, is not in {}: call weir by the script `./weir`, which \
-                 builds it, or set WEIR_LIBRARIES to its folder",
-                folder.display()
+                "{name}, which QEMU loads, is not in {}: build weir-cli by cargo, which builds it, \
+                 too, or set WEIR_LIBRARIES to its folder",
+                folders.join(" or ")
             ))
         })
     }
@@ -183,6 +178,13 @@ impl Environment {
     }
 }
 
+/// Returns the folders where cargo puts the libraries that it builds along with `program`. First
+/// that of dependencies: another build may have left old ones next to the program.
+fn built_along(program: &Path) -> Vec<PathBuf> {
+    let folder = program.parent().unwrap_or(Path::new(""));
+    vec![folder.join("deps"), folder.to_owned()]
+}
+
 /// The keys of a guest's arguments in the text of its package's manifest.
 fn declared(manifest: &str, guest: &str) -> Option<Vec<String>> {
     let manifest = DeTable::parse(manifest).ok()?;
@@ -209,18 +211,18 @@ mod tests {
     #[test]
     fn a_library_is_searched_in_all_folders() {
         let folder = tempfile::tempdir().expect("a directory");
-        let libraries = ["a", "b"].map(|name| folder.path().join(name));
-        let environment = Environment { libraries: libraries.to_vec(), ..Environment::find() };
+        let libraries = built_along(&folder.path().join("weir"));
+        let environment = Environment { libraries: libraries.clone(), ..Environment::find() };
         let missing = environment.clock().expect_err("no library");
-        let expected = format!(
-            "libweir_clock.so, which QEMU loads, is not in {}: call weir by",
-            libraries[0].display()
-        );
-        assert!(missing.text.starts_with(&expected), "{}", missing.text);
-        fs::create_dir(&libraries[1]).expect("a directory");
-        let path = libraries[1].join("libweir_clock.so");
-        fs::write(&path, "").expect("a file");
-        assert_eq!(environment.clock().ok(), Some(path));
+        let [one, other] = [0, 1].map(|folder| libraries[folder].join("libweir_clock.so"));
+        let place = folder.path().display();
+        let expected = format!("which QEMU loads, is not in {place}/deps or {place}: ");
+        assert!(missing.text.contains(&expected), "{}", missing.text);
+        fs::write(&other, "").expect("a file");
+        assert_eq!(environment.clock().ok(), Some(other));
+        fs::create_dir(&libraries[0]).expect("a directory");
+        fs::write(&one, "").expect("a file");
+        assert_eq!(environment.clock().ok(), Some(one));
     }
 
     /// The sources of a guest: of a package's only program, or of one of several.
