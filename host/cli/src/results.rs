@@ -69,8 +69,7 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
         for (name, other) in results.of_other_builds(build)? {
             writeln!(
                 screen::stdout(),
-                "docs/results/{name}.json is of the hypervisor's build {other}, not {build}: \
-                 measure it again"
+                "docs/results/{name}.json is of {other}, and this is {build}: measure it again"
             )?;
         }
     }
@@ -159,14 +158,15 @@ impl Results {
         serde_json::from_slice(&text).context(|| format!("read {}", path.display()))
     }
 
-    /// Returns the files with figures of another build than `build`, and that build.
+    /// Returns the files with figures of another build than `build`, and which one.
     fn of_other_builds(&self, build: &str) -> Result<Vec<(&'static str, String)>> {
         let mut others = Vec::new();
         for name in OF_A_BUILD {
             let file = self.file(name)?;
-            let own = file["build"].as_str().unwrap_or("without a name");
-            if own != build {
-                others.push((name, own.to_owned()));
+            match file["build"].as_str() {
+                Some(own) if own == build => {}
+                Some(other) => others.push((name, format!("the hypervisor's build {other}"))),
+                None => others.push((name, "an unknown build of the hypervisor".to_owned())),
             }
         }
         Ok(others)

@@ -76,8 +76,9 @@ pub fn run(json: bool, environment: &Environment) -> Result {
 
 fn measure(environment: &Environment, guest: &std::ffi::OsStr) -> Result<Vec<MappingCost>> {
     let _spinner = Spinner::new("counting instructions".to_owned());
+    // In weir's group of processes: Ctrl-C on the terminal ends it, too.
     let mut command = Command::new("timeout");
-    command.args(["-k", "2", TIME]).arg(&environment.qemu);
+    command.args(["--foreground", "-k", "2", TIME]).arg(&environment.qemu);
     command.args(["-M", "virt,gic-version=3", "-cpu", "cortex-a53", "-m", "64M", "-nographic"]);
     command.args(["-icount", "shift=0,sleep=off", "-nodefaults", "-no-user-config"]);
     command.args(["-serial", "stdio", "-monitor", "none", "-kernel"]).arg(guest);

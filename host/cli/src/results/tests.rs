@@ -70,6 +70,25 @@ fn tables_of_the_engine_have_dashes_and_units() {
 }
 
 #[test]
+fn figures_of_another_build_are_listed() {
+    let of = |name: &str| match name {
+        "flows" => json!({ "build": "b0" }),
+        "attacks" => json!({}),
+        _ => json!({ "build": "a1" }),
+    };
+    let (folder, results) = results(&[]);
+    fs::create_dir(folder.path().join("reproduce")).expect("a directory");
+    for name in OF_A_BUILD {
+        let path = folder.path().join(name).with_extension("json");
+        fs::write(path, of(name).to_string()).expect("a file");
+    }
+    let others = results.of_other_builds("a1").expect("the files");
+    let expected =
+        [("attacks", "an unknown build of the hypervisor"), ("flows", "the hypervisor's build b0")];
+    assert_eq!(others, expected.map(|(name, what)| (name, what.to_owned())));
+}
+
+#[test]
 fn a_wrong_table_is_refused() {
     let (_folder, results) = results(&[]);
     for (page, why) in [
