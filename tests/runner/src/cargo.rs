@@ -3,7 +3,7 @@
 use serde_json::Value;
 use std::{
     env,
-    ffi::{OsStr, OsString},
+    ffi::OsString,
     io,
     path::{Path, PathBuf},
     process::Command,
@@ -35,10 +35,10 @@ pub struct TestBinary {
     pub package: PathBuf,
 }
 
-/// A test target of a package, by its root file.
+/// A test target, by its name, which targets of other packages can have, too, and its root file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TestTarget {
-    pub package: String,
+    pub name: String,
     pub root: PathBuf,
 }
 
@@ -112,10 +112,11 @@ impl Cargo {
 
     /// Calls rustup for the chosen toolchain, if it is one of rustup's.
     fn rustup(&self, verb: &[&str]) -> io::Result<()> {
-        let Some(name) = self.folder().parent().and_then(Path::file_name).map(OsStr::to_owned)
-        else {
-            return Ok(());
-        };
+        let folder = self.folder();
+        let toolchain = folder.parent().filter(|toolchain| {
+            toolchain.parent().and_then(Path::file_name).is_some_and(|it| it == "toolchains")
+        });
+        let Some(name) = toolchain.and_then(Path::file_name) else { return Ok(()) };
         let mut command = Command::new("rustup");
         let output = command.args(verb).arg("--toolchain").arg(name).output()?;
         if output.status.success() {
@@ -194,10 +195,9 @@ impl Cargo {
     pub fn test_targets(&self) -> io::Result<Vec<TestTarget>> {
         let mut found = Vec::new();
         for package in self.packages()? {
-            let name = package["name"].as_str().unwrap_or_default();
             let tests = targets(&package).filter(|target| is(target, "test"));
             found.extend(tests.map(|target| TestTarget {
-                package: name.to_owned(),
+                name: target["name"].as_str().unwrap_or_default().to_owned(),
                 root: path(&target["src_path"]).to_owned(),
             }));
         }

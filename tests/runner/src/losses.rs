@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 /// Begins the line of a log before the output of a test.
 pub const HEADER: &str = "==== ";
 
-/// Returns the losses by test, in the order of their names, as JSON, and the build of the hypervisor
-/// that they name; none if no test reported one.
+/// Returns the losses by test, in the order of their names, as JSON, with the build of the
+/// hypervisor that they name; none if no test reported one.
 pub fn from_log(log: &str) -> Option<Value> {
     let mut tests: Vec<(&str, Vec<Value>)> = Vec::new();
     let mut build = Value::Null;

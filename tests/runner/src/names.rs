@@ -35,13 +35,13 @@ fn search(folder: &Path, root: &Path, found: &mut Vec<String>) -> io::Result<()>
     Ok(())
 }
 
-/// Returns the packages with an integration test that has `text` in its name, so that no others
-/// have to be built; none if the sources name no such test, as a macro may.
-pub fn packages_with(text: &str, targets: &[TestTarget]) -> io::Result<Vec<String>> {
+/// Returns the names of the targets with an integration test that has `text` in its name, so that
+/// no others have to be built; none if the sources name no such test, as a macro may.
+pub fn targets_with(text: &str, targets: &[TestTarget]) -> io::Result<Vec<String>> {
     let mut found = BTreeSet::new();
     for target in targets {
-        if !found.contains(&target.package) && has_test(text, &target.root)? {
-            found.insert(target.package.clone());
+        if !found.contains(&target.name) && has_test(text, &target.root)? {
+            found.insert(target.name.clone());
         }
     }
     Ok(found.into_iter().collect())
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn only_packages_with_such_a_test_are_found() {
+    fn only_targets_with_such_a_test_are_found() {
         let folder = tempfile::tempdir().expect("a folder");
         let write = |name: &str, text: &str| {
             let path = folder.path().join(name);
@@ -111,13 +111,13 @@ mod tests {
             path
         };
         let test = "#[test]\nfn it_works() {}\n";
-        let target = |package: &str, root: PathBuf| TestTarget { package: package.into(), root };
+        let target = |name: &str, root: PathBuf| TestTarget { name: name.into(), root };
         let targets = [
             target("one", write("one/rings.rs", test)),
             target("two", write("two/main.rs", "mod deep;\n")),
         ];
         write("two/deep/queue.rs", "#[test]\nfn other() {}\n");
-        let with = |text: &str| packages_with(text, &targets).expect("it reads");
+        let with = |text: &str| targets_with(text, &targets).expect("it reads");
         assert_eq!(with("works"), ["one"]);
         assert_eq!(with("deep::queue::oth"), ["two"]);
         assert_eq!(with("o"), ["one", "two"]);

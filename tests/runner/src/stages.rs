@@ -281,13 +281,17 @@ fn harness(
 }
 
 fn qemu(context: &Context, log: &File, report: &mut StageReport) -> io::Result<()> {
-    let packages = match &context.only {
-        Some(text) if context.packages.is_empty() => {
-            names::packages_with(text, &context.cargo.test_targets()?)?
-        }
-        _ => context.packages.clone(),
+    // Selected by target and not by package: cargo would compile the crates that they share again,
+    // with the features of the chosen packages only.
+    let mut targets = match &context.only {
+        Some(text) => names::targets_with(text, &context.cargo.test_targets()?)?,
+        None => Vec::new(),
     };
-    let built = build(context, Stage::Qemu, &packages, &["--test", "*"], log, report)?;
+    if targets.is_empty() || !context.packages.is_empty() {
+        targets = vec!["*".to_owned()];
+    }
+    let targets: Vec<&str> = targets.iter().flat_map(|name| ["--test", name]).collect();
+    let built = build(context, Stage::Qemu, &context.packages, &targets, log, report)?;
     let mut jobs = Vec::new();
     for binary in &built.tests {
         let found: Vec<String> = list(binary)?
