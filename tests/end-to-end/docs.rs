@@ -183,6 +183,39 @@ fn outputs_are_as_their_schema_describes_them() {
     valid("bench memory", &read(&root().join("docs/results/memory.json")));
 }
 
+/// No flow, task, interrupt or budget of a published run misses its bound or its deadline.
+#[test]
+fn what_the_pages_publish_of_runs_holds() {
+    let flows: Value =
+        serde_json::from_str(&read(&root().join("docs/results/flows.json"))).expect("JSON");
+    let systems = flows["systems"].as_array().expect("systems");
+    assert!(systems.len() > 20, "{}", systems.len());
+    for system in systems {
+        assert_eq!(system["status"], 0, "{system}");
+        let rows = ["flows", "others"].map(|rows| system[rows].as_array().expect("rows"));
+        for row in rows.into_iter().flatten() {
+            let judged = row.get("verdict").expect("a verdict").as_str();
+            let has_limit =
+                ["deadline_ns", "bound_ns", "bound"].iter().any(|key| row[key].is_u64());
+            assert_eq!(judged, has_limit.then_some("holds"), "{}: {row}", system["system"]);
+        }
+    }
+}
+
+/// The table of the suite by board has tests of today.
+#[test]
+fn the_table_of_boards_names_tests_that_exist() {
+    let page = read(&root().join("docs/results/boards.md"));
+    let rows = page.lines().filter_map(|line| line.strip_prefix("| ")?.split_once(" |"));
+    let tests: Vec<_> = rows.filter_map(|(name, _)| name.split_once("::")).collect();
+    assert!(tests.len() > 100, "{}", tests.len());
+    for (file, test) in tests {
+        let sources = root().join("tests/end-to-end").join(file).with_extension("rs");
+        let exists = read(&sources).contains(&format!("fn {test}("));
+        assert!(exists, "{file}::{test} is gone: ./weir test qemu --platform .. --table");
+    }
+}
+
 /// Outputs without a type are described by hand.
 #[test]
 fn the_json_page_names_the_fields_of_outputs() {
@@ -326,6 +359,8 @@ fn the_tutorial_has_the_figures_of_its_commands() {
     let fault = page.lines().find(|line| line.contains("the overheads leave")).expect("a fault");
     let fault = fault.trim_start_matches([' ', 'x']);
     assert!(format!("{out}{error}").contains(fault), "{fault}: {out}{error}");
+    let jitter: f64 = analyzed[4].parse().expect("a number");
+    assert!(page.contains(&format!("J' = {:.1} us is above", jitter / 1000.0)), "{jitter}");
 
     let (_, out, error) = weir(&["plan", system]);
     let plan = page.split_once("[dma]\n").expect("a plan").1.lines();

@@ -5,7 +5,7 @@ use crate::support::{
     Printed,
     board::{board, capture_on_board, has_independent_banks},
     capture_within,
-    qemu::{Options, build_programs, root},
+    qemu::{Options, build_programs, root, with},
     schema::valid,
 };
 use serde_json::Value;
@@ -127,6 +127,30 @@ fn colors_keep_lines_and_banks_keep_rows() {
         // weir zeroes b's memory while a runs already, by stores that are seen.
         assert!(number(&owner(seen, "weir for b")["accesses"]) > (4 << 20) / 64);
     }
+}
+
+/// The system of the tutorial, without the colors that it adds, and with them.
+#[test]
+fn colors_do_what_the_tutorial_shows() {
+    let page = root().join("docs/tutorials/memory-isolation.md");
+    let page = fs::read_to_string(page).expect("the page");
+    let after = |text: &str| page.split_once(text).expect("a block").1.to_owned();
+    let text = after("```toml\n").split("```").next().expect("a system").to_owned();
+    let mut colored = text.clone();
+    for owner in ["[hypervisor]", "name = \"control\"", "name = \"stressor\""] {
+        let mut lines = page.lines();
+        let colors = lines.find(|line| line.ends_with(&format!("# below {owner}")));
+        let colors = colors.expect("the owner's colors").trim();
+        colored = with(&colored, owner, &format!("{owner}\n{colors}"));
+    }
+    let [shared, colored] = [text, colored].map(|text| observe(&text, &[]));
+    let of_control = |seen| at(seen, "l2_evictions", "stressor", "control");
+    assert!(of_control(&shared) > 1_000_000, "{shared}");
+    assert_eq!(of_control(&colored), 0, "{colored}");
+    // The page has these figures to some tens of lines, as weir has other parts here.
+    let shown = after(" stressor            ").split(' ').next().expect("a number").to_owned();
+    let shown: u64 = shown.parse().expect("a number");
+    assert!(of_control(&shared).abs_diff(shown) < shown / 100, "{shown}: {shared}");
 }
 
 #[test]

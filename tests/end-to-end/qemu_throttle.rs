@@ -273,6 +273,7 @@ fn polls_do_not_fill_the_trace() {
     let a = stressor("a", 0, "size=0x200000 passes=4", &spends);
     let b = stressor("b", 1, "size=0x1000", budget);
     let outcome = run(&format!("platform = \"qemu-virt\"\n{a}{b}"));
+    assert_eq!(outcome.lost_records(), 0);
     let guests = ["exit", "enter", "interrupt"];
     for vm in ["a", "b"] {
         let all = records(&outcome, &[]);
@@ -546,7 +547,8 @@ fn own_counters_do_not_reach_those_of_the_budget() {
     assert_eq!(outcome.lines("counting")[0], "counting: PMUv3 with 3 event counters");
     let used = periods(&budgets(&outcome), "counting", 0);
     assert!(used.len() > 100, "{} periods", used.len());
-    assert!(used.iter().all(|used| *used <= 20_008), "{used:?}");
+    let overshoot = outcome.vm("counting")["budgets"][0]["overshoot"].as_u64().expect("a number");
+    assert!(used.iter().all(|used| *used <= 20_000 + overshoot), "{used:?}");
     assert!(mean(&used).abs_diff(20_000_000) <= 20_000, "{used:?}");
 }
 

@@ -236,7 +236,10 @@ mod tests {
     use super::*;
     use crate::{
         mobivmm::paper::DEVIATIONS,
-        statement::tests::{Change, each_can_fail},
+        statement::{
+            Judged,
+            tests::{Change, each_can_fail},
+        },
     };
 
     /// Returns the measurements of a whole run.
@@ -269,6 +272,25 @@ mod tests {
             }
         }
         Measured { alone: response(15.2, 20.0, 0.0), shared: response(35.2, 40.0, 0.0), points }
+    }
+
+    /// A policy without measured loads shows nothing.
+    #[test]
+    fn the_load_is_not_judged_without_two_loads() {
+        for left in [0, 1] {
+            let mut measured = good();
+            let mut seen = Vec::new();
+            measured.points.retain(|(point, _)| {
+                seen.push(point.policy.name());
+                seen.iter().filter(|name| **name == point.policy.name()).count() <= left
+            });
+            let judged = Judged::new(statements(&measured), &DEVIATIONS, true);
+            for policy in [Policy::Admit, Policy::Defer, Policy::FixedPriority, Policy::Table] {
+                let id = format!("load-{}", policy.name());
+                let failed = judged.failures.iter().any(|failure| failure.contains(&id));
+                assert!(failed, "{id} with {left}: {:?}", judged.failures);
+            }
+        }
     }
 
     #[test]
