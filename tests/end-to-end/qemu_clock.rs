@@ -178,8 +178,8 @@ fn latencies(name: &str, quantum: &str) -> Vec<[u64; 4]> {
 }
 
 /// Runs with a small quantum and with large ones agree: exactly where each message wakes a core
-/// that sleeps. Where packets meet, a packet depends on four messages between running cores: its own to
-/// the broker and to the receiver, and those of the packet before it.
+/// that sleeps. Where packets meet, a packet depends on four messages between running cores: its
+/// own to the broker and to the receiver, and those of the packet before it.
 #[test]
 fn the_quantum_changes_a_latency_by_four_at_most() {
     let exact = latencies("flows-exact", "0ns");

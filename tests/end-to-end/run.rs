@@ -41,12 +41,6 @@ fn fake(script: &str) -> Fake {
     let fake = Fake::new(SYSTEM, script);
     fake.write("good", good().bytes());
     fake.write("last", last_counters().bytes());
-    fs::create_dir_all(fake.path("libraries")).expect("a directory");
-    // Stands for what QEMU would load: some library that the loader takes.
-    let maps = fs::read_to_string("/proc/self/maps").expect("what is loaded here");
-    let library = maps.split_whitespace().find(|word| word.ends_with("libc.so.6"));
-    let kept = fake.path("libraries/libweir_clock.so");
-    std::os::unix::fs::symlink(library.expect("the C library"), kept).expect("a link");
     fake
 }
 

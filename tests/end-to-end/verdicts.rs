@@ -53,11 +53,6 @@ fn well(lines: &[&str]) -> SyntheticWire {
 fn run_of(wire: &SyntheticWire, arguments: &[&str]) -> (Printed, Value, Fake) {
     let fake = Fake::new(&system(), "cat wire; exec sleep 100");
     fake.write("wire", wire.bytes());
-    fs::create_dir_all(fake.path("libraries")).expect("a directory");
-    let maps = fs::read_to_string("/proc/self/maps").expect("what is loaded here");
-    let library = maps.split_whitespace().find(|word| word.ends_with("libc.so.6"));
-    let kept = fake.path("libraries/libweir_clock.so");
-    std::os::unix::fs::symlink(library.expect("the C library"), kept).expect("a link");
     let printed = capture(&mut fake.run(arguments));
     let report = fake.report();
     assert_eq!(report["vms"][0]["expect"][0]["met"], true, "{}\n{}", printed.out, printed.err);

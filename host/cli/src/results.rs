@@ -110,16 +110,12 @@ struct Results {
     folder: PathBuf,
 }
 
-/// The files with figures of a build of the hypervisor, which they name.
-const OF_A_BUILD: [&str; 7] = [
-    "attacks",
-    "engine",
-    "flows",
-    "hypervisor",
-    "reproduce/isolation",
-    "reproduce/mobivmm",
-    "reproduce/throttling",
-];
+/// Returns the files with figures of a build of the hypervisor, which they name.
+fn of_a_build() -> impl Iterator<Item = String> {
+    let experiments = EXPERIMENTS.iter().filter(|experiment| experiment.runs_systems);
+    let experiments = experiments.map(|experiment| format!("reproduce/{}", experiment.name));
+    ["attacks", "engine", "flows", "hypervisor"].map(str::to_owned).into_iter().chain(experiments)
+}
 
 /// A table of results: in Markdown for a page, or for the terminal.
 struct Rows(TextTable);
@@ -159,10 +155,10 @@ impl Results {
     }
 
     /// Returns the files with figures of another build than `build`, and which one.
-    fn of_other_builds(&self, build: &str) -> Result<Vec<(&'static str, String)>> {
+    fn of_other_builds(&self, build: &str) -> Result<Vec<(String, String)>> {
         let mut others = Vec::new();
-        for name in OF_A_BUILD {
-            let file = self.file(name)?;
+        for name in of_a_build() {
+            let file = self.file(&name)?;
             match file["build"].as_str() {
                 Some(own) if own == build => {}
                 Some(other) => others.push((name, format!("the hypervisor's build {other}"))),

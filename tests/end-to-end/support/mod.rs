@@ -8,7 +8,7 @@ use rustix::process::{Pid, kill_process};
 use serde_json::Value;
 use std::{
     fs,
-    os::unix::fs::PermissionsExt,
+    os::unix::fs::{PermissionsExt, symlink},
     path::{Path, PathBuf},
     process::{Child, Command, Output, Stdio},
     thread,
@@ -69,6 +69,12 @@ impl Fake {
         );
         fake.write("qemu", script.as_bytes());
         fs::set_permissions(fake.path("qemu"), fs::Permissions::from_mode(0o755)).expect("a mode");
+        // Stands for what QEMU would load: some library that the loader takes.
+        fs::create_dir(fake.path("libraries")).expect("a directory");
+        let maps = fs::read_to_string("/proc/self/maps").expect("what is loaded here");
+        let library = maps.split_whitespace().find(|word| word.ends_with("libc.so.6"));
+        symlink(library.expect("the C library"), fake.path("libraries/libweir_clock.so"))
+            .expect("a link");
         fake
     }
 

@@ -38,9 +38,11 @@ mod tests {
 
     #[test]
     fn losses_are_those_of_their_tests() {
-        let log = "==== cli b\nweir test: ran on qemu-virt\nx weir test: loss: {\"measured\":2,\"build\":\"a1\"}\n\
+        let log = "==== cli b\nweir test: ran on qemu-virt\n\
+                   x weir test: loss: {\"measured\":2,\"build\":\"a1\"}\n\
                    ==== passed, 1.0 s\n\n==== cli c\nweir test: loss: {broken\n==== passed, 2.0 s\n\
-                   ==== cli a\nweir test: loss: {\"measured\":1,\"build\":\"a1\"}\n==== passed, 1.0 s\n";
+                   ==== cli a\nweir test: loss: {\"measured\":1,\"build\":\"a1\"}\n\
+                   ==== passed, 1.0 s\n";
         let expected = json!({ "version": 1, "build": "a1", "tests": [
             { "test": "a", "losses": [{ "measured": 1 }] },
             { "test": "b", "losses": [{ "measured": 2 }] },

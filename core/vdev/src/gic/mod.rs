@@ -65,8 +65,9 @@
 //! The short path relies on this: a linked line is physically active while it is in a list
 //! register, so it does not come again. ISACTIVER breaks that, because a core may have acknowledged
 //! the line and wait for the VM's lock: what ends the guest's active state, an end or ICACTIVER,
-//! lets the line come again while the first interrupt is not delivered yet. So a line that the guest
-//! has once made active takes the long path until the VM's reset: that one sees what has the line.
+//! lets the line come again while the first interrupt is not delivered yet. So a line that the
+//! guest has once made active takes the long path until the VM's reset: that one sees what has the
+//! line.
 //!
 //! The state and the delivery are one file: both keep the sets that are derived from it (`ready`,
 //! `routed`, `waiting`, `spi_keepers`) in step with the lines and with each vCPU's `busy`.

@@ -4,8 +4,9 @@
 //! `messages=` (1000), `size=` (4096) bytes of each, cut into packets of 64 KiB, `period_us=`
 //! (1000) or `period_ns=`, `start_us=` when the first is due, by the counter; without it a period
 //! after the connection. `connect_us=` (0) when it connects, by the counter. `crash=` in the VM's
-//! first boot, after so many messages. With `cut=1` its packets are in chains of 1, 2, 3 and so on up to 64
-//! buffers, then of 1 again. When the connection is reset it connects again, and begins anew.
+//! first boot, after so many messages. With `cut=1` its packets are in chains of 1, 2, 3 and so on
+//! up to 64 buffers, then of 1 again. When the connection is reset it connects again, and begins
+//! anew.
 //!
 //! ```text
 //! sender: connected to 4:5000

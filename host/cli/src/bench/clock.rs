@@ -2,6 +2,7 @@
 //! QEMU's own instruction counting.
 
 use crate::{
+    bench::counting_qemu,
     build,
     environment::Environment,
     failure::{Context, Failure, INTERRUPTED, Result},
@@ -16,7 +17,6 @@ use std::{
     fs,
     io::Write as _,
     path::Path,
-    process::Command,
     time::{Duration, Instant},
 };
 use weir_image::ImageOptions;
@@ -26,7 +26,7 @@ use weir_runner::{RunOptions, SilentConsole, watch_signals};
 
 /// The columns of the table, on the terminal and in the documentation.
 pub const HEADER: [&str; 5] =
-    ["quantum ns", "busy cores", "host s per virtual s", "MIPS", "MIPS by instruction counting"];
+    ["quantum ns", "busy cores", "host s per virtual s", "MIPS", "MIPS by icount"];
 /// The quanta.
 const QUANTA: [u64; 3] = [0, 100, 1000];
 /// The numbers of busy cores.
@@ -189,15 +189,12 @@ fn by_instruction_counting(
     fs::write(&image, built).context(|| format!("write {}", image.display()))?;
     let qemu = work.platform.qemu.as_ref();
     let qemu = qemu.ok_or_else(|| Failure::system("qemu-virt has no machine".to_owned()))?;
-    // In weir's group of processes: Ctrl-C on the terminal ends it, too.
-    let mut command = Command::new("timeout");
-    command.args(["--foreground", "-k", "2", LIMIT]).arg(&environment.qemu);
+    let mut command = counting_qemu(LIMIT, environment);
     command.args(["-M", &qemu.machine, "-cpu", &qemu.cpu]);
     command.args(["-smp", &work.machine_cores().to_string()]);
     let memory: u64 = work.platform.ram_in_qemu().iter().map(|piece| piece.size.0 >> 20).sum();
-    command.args(["-m", &format!("{memory}M"), "-icount", "shift=0,sleep=off"]);
-    command.args(["-display", "none", "-monitor", "none", "-nodefaults", "-no-user-config"]);
-    command.args(["-serial", "null", "-no-reboot", "-kernel"]).arg(&image);
+    command.args(["-m", &format!("{memory}M"), "-serial", "null"]);
+    command.args(["-no-reboot", "-kernel"]).arg(&image);
     shortest(|| {
         let output = command.output().context(|| "start QEMU (WEIR_QEMU selects the program)")?;
         if output.status.success() {

@@ -5,6 +5,7 @@
 //! under instruction counting, and reads the PMU's INST_RETIRED, which QEMU then counts exactly.
 
 use crate::{
+    bench::counting_qemu,
     cargo::Programs,
     environment::Environment,
     failure::{Context, Failure, Result},
@@ -13,7 +14,7 @@ use crate::{
 };
 use schemars::JsonSchema;
 use serde::Serialize;
-use std::{io::Write, process::Command};
+use std::io::Write;
 use weir_report::table;
 
 /// The columns of the table, on the terminal and in the documentation.
@@ -76,12 +77,9 @@ pub fn run(json: bool, environment: &Environment) -> Result {
 
 fn measure(environment: &Environment, guest: &std::ffi::OsStr) -> Result<Vec<MappingCost>> {
     let _spinner = Spinner::new("counting instructions".to_owned());
-    // In weir's group of processes: Ctrl-C on the terminal ends it, too.
-    let mut command = Command::new("timeout");
-    command.args(["--foreground", "-k", "2", TIME]).arg(&environment.qemu);
-    command.args(["-M", "virt,gic-version=3", "-cpu", "cortex-a53", "-m", "64M", "-nographic"]);
-    command.args(["-icount", "shift=0,sleep=off", "-nodefaults", "-no-user-config"]);
-    command.args(["-serial", "stdio", "-monitor", "none", "-kernel"]).arg(guest);
+    let mut command = counting_qemu(TIME, environment);
+    command.args(["-M", "virt,gic-version=3", "-cpu", "cortex-a53", "-m", "64M"]);
+    command.args(["-serial", "stdio", "-kernel"]).arg(guest);
     let output = command.output().context(|| "start QEMU (WEIR_QEMU selects the program)")?;
     let stdout = String::from_utf8_lossy(&output.stdout);
     if !stdout.lines().any(|line| line.trim_end() == "mapping: done") {

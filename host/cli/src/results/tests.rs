@@ -78,14 +78,14 @@ fn figures_of_another_build_are_listed() {
     };
     let (folder, results) = results(&[]);
     fs::create_dir(folder.path().join("reproduce")).expect("a directory");
-    for name in OF_A_BUILD {
-        let path = folder.path().join(name).with_extension("json");
-        fs::write(path, of(name).to_string()).expect("a file");
+    for name in of_a_build() {
+        let path = folder.path().join(&name).with_extension("json");
+        fs::write(path, of(&name).to_string()).expect("a file");
     }
     let others = results.of_other_builds("a1").expect("the files");
     let expected =
         [("attacks", "an unknown build of the hypervisor"), ("flows", "the hypervisor's build b0")];
-    assert_eq!(others, expected.map(|(name, what)| (name, what.to_owned())));
+    assert_eq!(others, expected.map(|(name, what)| (name.to_owned(), what.to_owned())));
 }
 
 #[test]
