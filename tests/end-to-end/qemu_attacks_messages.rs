@@ -13,30 +13,55 @@ fn vm(name: &str, core: u32, memory: &str, image: &str, keys: &str) -> String {
     )
 }
 
-/// `good` sends 80 messages to `receiver`, which takes in what has come every 2 ms, as a task with
-/// that period does. `malicious` has a flow to it, too, over whose connection it sends packets, and
-/// `stray` has one, which sends packets of no connection.
-fn system(arguments: &str, transport: &str) -> String {
+/// Who receives, and when `good` sends what to it.
+struct Receiver<'a> {
+    image: &'a str,
+    /// The port that `good` sends to. The attackers' is 5001.
+    port: u32,
+    good: &'a str,
+}
+
+/// Takes in what has come every 2 ms, as a task with that period does.
+const TASK: Receiver<'_> = Receiver {
+    image: "elf = \"receiver\", args = \"bytes=5324800 ports=2 every_us=2000\"",
+    port: 5000,
+    good: "messages=1300 start_us=20000",
+};
+
+/// Returns buffers once more than half of them are used, and answers stray packets and credit
+/// requests.
+const LINUX: Receiver<'_> = Receiver {
+    image: "linux = \"debian-rt\", initrd = \"debian-vsock\", \
+            cmdline = \"console=ttyAMA0 kpti=off cryptomgr.notests quiet \
+            weir.run=receive weir.receive=port=5001,streams=999,each=1\"",
+    port: 5001,
+    good: "messages=1300 connect_us=6000000",
+};
+
+/// `good` sends messages of 4 KiB to a receiver. `malicious` has a flow to it, too, over whose
+/// connection it sends packets, and `stray` has one, which sends packets of no connection;
+/// `arguments` are both attackers', and `transport` is a line of the system file.
+fn system(receiver: &Receiver<'_>, arguments: &str, transport: &str) -> String {
+    let Receiver { image, port, good } = receiver;
     let flow = |name: &str, port: u32, keys: &str| {
         format!(
             "\n[[flow]]\nname = \"{name}\"\nfrom = \"{name}\"\nto = \"receiver\"\nport = {port}\n\
              size = \"4KiB\"\n{keys}\n"
         )
     };
-    let good = "elf = \"sender\", args = \"to=4 messages=80 size=4096 period_us=1000 \
-                start_us=20000\"";
-    let receiver = "elf = \"receiver\", args = \"bytes=327680 ports=2 every_us=2000\"";
+    let good = format!("to=4 port={port} size=4096 period_us=1000 {good}");
+    let good = format!("elf = \"sender\", args = \"{good}\"");
     let malicious = |cid: u32, stray: u32| {
         let arguments = format!("controls=16 from={cid} to=4 {arguments} stray={stray}");
         format!("elf = \"malicious-driver\", args = \"{arguments}\"")
     };
     [
         "platform = \"qemu-virt\"\n".to_owned(),
-        vm("good", 0, "4MiB", good, ""),
-        vm("receiver", 1, "4MiB", receiver, transport),
+        vm("good", 0, "4MiB", &good, ""),
+        vm("receiver", 1, "128MiB", image, transport),
         vm("malicious", 2, "4MiB", &malicious(5, 0), transport),
         vm("stray", 5, "4MiB", &malicious(6, 1), transport),
-        flow("good", 5000, "period = \"1ms\"\ndeadline = \"500us\""),
+        flow("good", *port, "period = \"1ms\"\ndeadline = \"500us\""),
         flow("malicious", 5001, "period = \"100us\"\ndeadline = \"100us\""),
         flow("stray", 5001, "period = \"100us\"\ndeadline = \"100us\""),
         "\n[dma]\npath = \"broker\"\n[broker]\ncpus = [3]\n[hypervisor]\nconsole_core = 4\n"
@@ -52,77 +77,51 @@ fn run(text: &str, time: &str) -> Outcome {
     run_system(text, &Options { arguments, ..Options::default() })
 }
 
-/// Returns how many of 80 messages of the first flow, which is `good`, are late or lost. All must
-/// have been sent, next to an attack that has come to its end.
-fn missed(outcome: &Outcome, attack: &str) -> u64 {
-    assert_eq!(outcome.vm("good")["state"], "off", "{attack}");
-    let vms = outcome.report["vms"].as_array().expect("VMs");
-    let names = vms.iter().filter_map(|vm| vm["name"].as_str());
-    // All others attack.
-    for name in names.filter(|name| !["good", "receiver", "broker"].contains(name)) {
+/// Returns how many of 1300 messages of the first flow, which is `good`, are late or lost. All must
+/// have been sent, next to attacks that have come to their end.
+fn missed(outcome: &Outcome) -> u64 {
+    assert_eq!(outcome.vm("good")["state"], "off");
+    for name in ["malicious", "stray"] {
         let console = &outcome.consoles[name];
-        assert!(console.contains(" control packets over "), "{attack}: {name}: {console}");
+        // Of seven kinds, 450 rounds of 16.
+        let sent = console
+            .split("malicious-driver: ")
+            .nth(1)
+            .and_then(|line| line.split_once(" control packets over ")?.0.parse::<u32>().ok());
+        assert!(sent.is_some_and(|sent| sent >= 7 * 450 * 16), "{name}: {console}");
     }
     let flow = &outcome.report["flows"][0];
-    assert_eq!((&flow["name"], &flow["packets"]), (&"good".into(), &80.into()), "{attack}");
-    assert_ne!(flow["verdict"], "does-not-hold", "{attack}: {flow}");
+    assert_eq!((&flow["name"], &flow["packets"]), (&"good".into(), &1300.into()));
+    assert_ne!(flow["verdict"], "does-not-hold", "{flow}");
     ["late", "lost"].map(|key| flow[key].as_u64().expect("a count")).iter().sum()
 }
 
-/// Eighty packets of each kind in a millisecond, of a connection and of none, over both transports:
-/// they fill no receive buffer that the good flow needs. The receiver answers most of them.
-#[test]
-fn no_packets_starve_another_flow_to_the_receiver() {
-    let operations =
-        ["request", "response", "reset", "shutdown", "data", "credit-update", "credit-request"];
+/// Eighty packets of each kind in a millisecond, of a connection and as many of none, over both
+/// transports: they fill no receive buffer that the good flow needs. Data of the connection come at
+/// the period of their flow.
+fn starve(receiver: &Receiver<'_>, start_us: u32, time: &str, what: &str) {
     let mut all = 0;
     for transport in ["", "vsock = \"pci\""] {
-        for operation in operations {
-            let attack = format!("rounds=500 every_us=200 op={operation}");
-            all += missed(&run(&system(&attack, transport), "200ms"), &attack);
-        }
+        let attack = format!("start_us={start_us} rounds=450 every_us=200 op=all");
+        let outcome = run(&system(receiver, &attack, transport), time);
+        all += missed(&outcome);
+        let console = &outcome.consoles["receiver"];
+        let good = format!("port {}: 5324800 bytes in order", receiver.port);
+        assert!(console.contains(&good), "{console}");
     }
-    let attack = Attack { guest: "malicious-driver controls=16, seven kinds", core: "another" };
-    attack.assert_loss("messages of 1,120 beyond their deadline or lost", all, 0);
+    let guest = format!("malicious-driver controls=16, seven kinds, {what}");
+    let attack = Attack { guest: &guest, core: "another" };
+    attack.assert_loss("messages of 2,600 beyond their deadline or lost", all, 0);
 }
 
-/// The same next to a Linux that receives: its driver returns buffers once more than half of them
-/// are used, and answers stray packets and credit requests.
+#[test]
+fn no_packets_starve_another_flow_to_the_receiver() {
+    starve(&TASK, 0, "1500ms", "a task receives");
+}
+
 #[test]
 fn no_packets_starve_another_flow_to_linux() {
-    let good = "elf = \"sender\", args = \"to=4 port=5001 messages=80 size=4096 period_us=1000 \
-                connect_us=6000000\"";
-    let linux = "linux = \"debian-rt\", initrd = \"debian-vsock\", \
-                 cmdline = \"console=ttyAMA0 kpti=off cryptomgr.notests quiet \
-                 weir.run=receive,poweroff weir.receive=port=5001,streams=1\"";
-    let flow = |from: &str, period: &str, deadline: &str| {
-        format!(
-            "\n[[flow]]\nname = \"{from}\"\nfrom = \"{from}\"\nto = \"receiver\"\nport = 5001\n\
-             size = \"4KiB\"\nperiod = \"{period}\"\ndeadline = \"{deadline}\"\n"
-        )
-    };
-    let mut all = 0;
-    for kind in ["credit-update stray=1", "credit-request stray=0"] {
-        let attack = format!("start_us=6000000 rounds=600 every_us=200 op={kind}");
-        let malicious =
-            format!("elf = \"malicious-driver\", args = \"controls=16 from=5 to=4 {attack}\"");
-        let text = [
-            "platform = \"qemu-virt\"\n".to_owned(),
-            vm("good", 0, "4MiB", good, ""),
-            vm("receiver", 1, "128MiB", linux, ""),
-            vm("malicious", 2, "4MiB", &malicious, ""),
-            flow("good", "1ms", "500us"),
-            flow("malicious", "100us", "100us"),
-            "\n[dma]\npath = \"broker\"\n[broker]\ncpus = [3]\n[hypervisor]\nconsole_core = 4\n"
-                .to_owned(),
-        ];
-        let outcome = run(&text.concat(), "8s");
-        all += missed(&outcome, &attack);
-        let receiver = &outcome.consoles["receiver"];
-        assert!(receiver.contains("linux: port 5001: 327680 bytes in order"), "{receiver}");
-    }
-    let attack = Attack { guest: "malicious-driver controls=16, Linux receives", core: "another" };
-    attack.assert_loss("messages of 160 beyond their deadline or lost", all, 0);
+    starve(&LINUX, 6_010_000, "8s", "Linux receives");
 }
 
 /// A device whose ring makes no sense says that it needs a reset, with an interrupt for a change of
@@ -132,11 +131,11 @@ fn no_packets_starve_another_flow_to_linux() {
 fn a_broken_ring_is_an_error_at_both_ends() {
     for transport in ["", "vsock = \"pci\""] {
         let attack = "rounds=2 every_us=30000 op=data breaks=1";
-        let outcome = run(&system(attack, transport), "200ms");
+        let outcome = run(&system(&TASK, attack, transport), "1500ms");
         says_that_it_is_broken(&outcome);
         let receiver = &outcome.consoles["receiver"];
         assert!(receiver.contains("receiver: port 5001: reset after "), "{receiver}");
-        assert!(receiver.contains("receiver: port 5000: 327680 bytes in order"), "{receiver}");
+        assert!(receiver.contains("receiver: port 5000: 5324800 bytes in order"), "{receiver}");
     }
 }
 

@@ -179,17 +179,23 @@ fn latencies(name: &str, quantum: &str) -> Vec<[u64; 4]> {
 
 /// Runs with a small quantum and with large ones agree: exactly where each message wakes a core
 /// that sleeps. Where packets meet, a packet depends on four messages between running cores: its
-/// own to the broker and to the receiver, and those of the packet before it.
+/// own to the broker and to the receiver, and those of the packet before it. Of two that come
+/// within a quantum the other one can be first, whose turn at the broker is shorter than any
+/// latency: few are so, and the least latency and the median are not.
 #[test]
-fn the_quantum_changes_a_latency_by_four_at_most() {
+fn the_quantum_changes_a_latency_by_a_turn_at_most() {
     let exact = latencies("flows-exact", "0ns");
     for quantum in ["100ns", "1us", "10us"] {
         assert_eq!(latencies("flows-exact", quantum), exact, "{quantum}");
     }
     let (small, large) = (latencies("flows-many", "0ns"), latencies("flows-many", "100ns"));
     assert_eq!(small.len(), 3);
-    for (small, large) in small.iter().flatten().zip(large.iter().flatten()) {
-        assert!(small.abs_diff(*large) <= 4 * 100, "{small} ns and {large} ns");
+    let turn = small.iter().map(|[least, ..]| *least).min().expect("flows");
+    let limits = [0, 0, turn, turn].map(|more| 4 * 100 + more);
+    for (small, large) in small.iter().zip(&large) {
+        for ((small, large), limit) in small.iter().zip(large).zip(limits) {
+            assert!(small.abs_diff(*large) <= limit, "{small} ns and {large} ns");
+        }
     }
 }
 

@@ -8,8 +8,8 @@
 //! listens; when a connection is reset it connects again, and begins that one anew.
 //!
 //! `weir-vsock-tool receive`: `port=` (5000), `streams=` (1) after how many that ended it ends,
-//! `pause_ms=` (0) before it begins to read, `kind=`, `rate=` 1 to print how fast the bytes of all
-//! of them came, from the first to the last.
+//! `pause_ms=` (0) before it begins to read, `each=` 1 to report each of more than a few streams,
+//! `kind=`, `rate=` 1 to print how fast the bytes of all of them came, from the first to the last.
 //!
 //! `weir-vsock-tool ping` and, at the other end, `weir-vsock-tool pong`: `to=` and `port=` as of
 //! `send`, `own=` (5001) the port at which the other end's messages come, `rounds=` (1000), `size=`

@@ -39,6 +39,7 @@ pub fn run(arguments: Arguments, kind: SocketKind) -> Result<(), Errno> {
     let port = arguments.number("port", 5000) as u32;
     let streams = arguments.number("streams", 1);
     let pause = arguments.number("pause_ms", 0) * 1_000_000;
+    let each = arguments.number("each", (streams <= OPEN as u64).into()) != 0;
     // SAFETY: called once, by the one thread.
     let buffer = unsafe { &mut *BUFFER.0.get() };
     let listening = linux::listen(kind, port)?;
@@ -76,7 +77,7 @@ pub fn run(arguments: Arguments, kind: SocketKind) -> Result<(), Errno> {
             ended += 1;
             total += incoming.bytes;
             wrong += incoming.wrong;
-            if streams <= OPEN as u64 {
+            if each {
                 report(port, kind, incoming);
             }
         }
@@ -89,7 +90,7 @@ pub fn run(arguments: Arguments, kind: SocketKind) -> Result<(), Errno> {
             linux::sleep(pause);
         }
     }
-    if streams > OPEN as u64 {
+    if !each {
         say(format_args!("linux: port {port}: {streams} streams, {total} bytes, {wrong} wrong"));
     }
     if let (1, Some(first)) = (arguments.number("rate", 0), first) {

@@ -10,7 +10,7 @@ const SIZE: u16 = 64;
 const LEN: u32 = 44;
 const PLACE: u64 = 64;
 /// Operations (virtio 1.2, section 5.10.6) by their names in the argument `op=`.
-const OPERATIONS: [(&str, u32); 7] = [
+pub const OPERATIONS: [(&str, u32); 7] = [
     ("request", REQUEST),
     ("response", 2),
     ("reset", 3),
@@ -34,18 +34,20 @@ pub struct ControlPackets {
 }
 
 impl ControlPackets {
-    /// Sets the device up as a driver does, and asks for the connection if the packets belong to
-    /// one. There are no buffers to receive into: the answer waits in the device.
-    pub fn new(device: TargetDevice, args: Args) -> Self {
+    /// Sets the device up as a driver does, and asks for the connection if the packets, which are
+    /// for `operation`, belong to one. There are no buffers to receive into: the answer waits in
+    /// the device.
+    pub fn new(device: TargetDevice, args: Args, operation: u32) -> Self {
         device.reset([0, 1]);
+        // The rings have no packets of an earlier operation.
+        for ring in [area(4), area(5)] {
+            put(ring + 2, &0u16.to_le_bytes());
+        }
         for queue in 0..2 {
             device.set_up(queue, SIZE, [0, 1, 2].map(|part| area(3 * queue + part)));
         }
         device.set_status(15);
         let ends = [args.number("from", 5) as u32, args.number("to", 4) as u32];
-        let name = args.get("op").unwrap_or("credit-update");
-        let operation = OPERATIONS.iter().find(|(known, _)| *known == name);
-        let operation = operation.unwrap_or_else(|| panic!("no operation {name}")).1;
         for number in 0..u64::from(SIZE) {
             // Requests are for a connection each, of which a flow has 16.
             let port = 1024 + if operation == REQUEST { number as u32 } else { 0 };

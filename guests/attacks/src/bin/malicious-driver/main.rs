@@ -6,8 +6,9 @@
 //!
 //! With `controls=`, at most 64, a round is one notification of so many packets without a fault,
 //! from the context identifier `from=` to `to=`, port 5001: `op=` (`credit-update`) is what they
-//! are for. They are of a connection that the first of all asks for, or of none with `stray=1`. The
-//! first round begins at `start_us=` (0) by the counter.
+//! are for, with `all` one operation after the other, `rounds=` each. They are of a connection that
+//! the first of an operation asks for, or of none with `stray=1`. The first round begins at
+//! `start_us=` (0) by the counter.
 //!
 //! With `breaks=1` it breaks a ring in the end, waits until the device says so, and stays; with
 //! `breaks=net` it does so with its network device, and nothing else.
@@ -24,7 +25,7 @@
 mod controls;
 mod device;
 
-use controls::ControlPackets;
+use controls::{ControlPackets, OPERATIONS};
 use core::{cell::UnsafeCell, ptr};
 use device::TargetDevice;
 use weir_guest::{
@@ -85,17 +86,21 @@ fn main(board: &'static Board) -> ! {
     if board.args.get("controls").is_some() {
         // By then, receivers listen.
         sleep(time::ns_to_ticks(board.args.number("start_us", 0) * 1000, time::frequency()));
-        begins();
-        let mut controls = ControlPackets::new(device, board.args);
-        for _ in 0..rounds {
+        let name = board.args.get("op").unwrap_or("credit-update");
+        let is_known = OPERATIONS.iter().any(|(known, _)| [known, "all"].contains(&name));
+        assert!(is_known, "no operation {name}");
+        let mut sent = 0;
+        for (_, operation) in OPERATIONS.iter().filter(|(known, _)| [known, "all"].contains(&name))
+        {
             begins();
-            controls.send(device);
+            let mut controls = ControlPackets::new(device, board.args, *operation);
+            for _ in 0..rounds {
+                begins();
+                controls.send(device);
+            }
+            sent += controls.sent();
         }
-        println!(
-            "malicious-driver: {} control packets over {}",
-            controls.sent(),
-            device.transport()
-        );
+        println!("malicious-driver: {sent} control packets over {}", device.transport());
         if breaks.is_some() {
             break_ring(device, socket.intid);
         }
