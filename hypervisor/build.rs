@@ -40,18 +40,16 @@ fn main() {
     let has_table = board.get("spin_table.base").is_some();
     println!("cargo::rustc-check-cfg=cfg(start, values(\"psci\", \"spin-table\"))");
     println!("cargo::rustc-cfg=start=\"{}\"", if has_table { "spin-table" } else { "psci" });
-    let power = board.word("spin_table.power").unwrap_or("psci");
-    println!(
-        "cargo::rustc-check-cfg=cfg(power, values(\"psci\", \"bcm2711\", \"gem5\", \"nothing\"))"
+    put(
+        "SPIN_TABLE",
+        board.optional("spin_table.base").unwrap_or(0),
+        "Its entry of core 0; 0 without one.",
     );
-    println!("cargo::rustc-cfg=power=\"{power}\"");
-    // Each build for tests has the modules.
-    if has_table || !is_bare {
-        put("SPIN_TABLE", board.optional("spin_table.base").unwrap_or(0), "Its entry of core 0.");
-    }
-    if power == "bcm2711" || !is_bare {
-        put("WATCHDOG", board.optional("spin_table.watchdog").unwrap_or(0), "Turns the board off.");
-    }
+    put(
+        "WATCHDOG",
+        board.optional("spin_table.watchdog").unwrap_or(0),
+        "Turns the board off; 0 without one.",
+    );
     println!("cargo::rustc-check-cfg=cfg(starts_in_el3)");
     if board.get("el3.counter").is_some() {
         println!("cargo::rustc-cfg=starts_in_el3");
@@ -86,13 +84,15 @@ fn main() {
         "Its interrupt; 0 without one.",
     );
     put("GICD", board.number("gic.distributor"), "GIC distributor.");
-    if gic_v2 {
-        put("GICC", board.number("gic.cpu_interface"), "GIC CPU interface.");
-        put("GICH", board.number("gic.hyp"), "GIC virtual interface control.");
-        put("GICV", board.number("gic.virtual_cpu"), "GIC virtual CPU interface.");
-    } else {
-        put("GICR", board.number("gic.redistributors"), "GIC redistributors, 128 KiB a core.");
+    for (name, key, is_there, what) in [
+        ("GICC", "gic.cpu_interface", gic_v2, "GICv2's CPU interface."),
+        ("GICH", "gic.hyp", gic_v2, "GICv2's virtual interface control."),
+        ("GICV", "gic.virtual_cpu", gic_v2, "GICv2's virtual CPU interface."),
+        ("GICR", "gic.redistributors", !gic_v2, "GICv3's redistributors, 128 KiB a core."),
+    ] {
+        put(name, if is_there { board.number(key) } else { 0 }, what);
     }
+    constants.push_str(&power(&board));
     constants.push_str(&engine(&board));
     constants.push_str(&lists(&board));
 
@@ -166,6 +166,18 @@ impl Board {
     fn wrong(&self, key: &str, what: &str) -> ! {
         panic!("{}: `{key}` is not {what}", self.path.display())
     }
+}
+
+/// Returns what turns the board off.
+fn power(board: &Board) -> String {
+    let kind = match board.word("spin_table.power").unwrap_or("psci") {
+        "psci" => "Firmware",
+        "bcm2711" => "Bcm2711",
+        "gem5" => "Gem5",
+        "nothing" => "Nothing",
+        _ => board.wrong("spin_table.power", "known"),
+    };
+    format!("/// What turns the board off.\npub const POWER: Power = Power::{kind};\n")
 }
 
 /// Returns the constants of the DMA engine that are no addresses of its own.

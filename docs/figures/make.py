@@ -259,19 +259,19 @@ def modules():
           ["boot_main, start_core; then each core"])
     f.box(357, 12, 235, 50, "e", "entry.rs, vcpu/traps.rs",
           ["handle_sync, handle_irq"])
-    f.box(604, 12, 236, 50, "e", "cpu.rs, mail.rs", ["per-CPU data, messages between cores"])
+    f.box(604, 12, 236, 50, "e", "vcpu/cpu.rs, mail.rs", ["per-CPU data, messages between cores"])
     f.text(20, 96, "Topics", kind="title")
     topics = [
-        ("VM lifecycle", ["vm/lifecycle.rs, vm/ending.rs", "start, stop, restart"]),
+        ("VM lifecycle", ["vcpu/lifecycle.rs, vm/ending.rs", "start, stop, restart"]),
         ("Memory of VMs", ["vm/space.rs: stage 2", "vm/ownership.rs: read-back"]),
         ("Interrupts", ["vcpu/interrupts.rs", "core/vdev/src/gic: deliver_hw"]),
-        ("Virtual devices", ["vm/devices.rs, vcpu/pmu.rs", "core/vdev"]),
+        ("Virtual devices", ["vcpu/devices.rs, vcpu/pmu.rs", "core/vdev"]),
         ("vCPUs of a core", ["vcpu/run.rs: run loop, vCPU switch", "vcpu/schedule.rs, vcpu/admission.rs"]),
         ("Handed-over devices", ["vm/focus.rs", "core/vdev/src/gic/mod.rs: relay"]),
         ("Memory budgets", ["budget.rs: throttle, replenish, poll", "core/budget"]),
         ("Passthrough and DMA", ["vm/pci.rs: configuration, streams", "arch/smmu, arch/ecam.rs"]),
-        ("Messages", ["virtio/flows/", "core/vsock, core/broker"]),
-        ("Network switch", ["virtio/switch/, virtio/service.rs", "core/vsock, core/broker"]),
+        ("Messages", ["virtio/flows.rs", "core/vsock, core/broker"]),
+        ("Network switch", ["virtio/switch.rs, virtio/service.rs", "core/vsock, core/broker"]),
         ("Trace", ["trace.rs", "core/trace: rings, records"]),
         ("Consoles", ["console/mod.rs, notice.rs", "core/trace/src/wire.rs: frames"]),
     ]
@@ -292,7 +292,7 @@ def modules():
         f.box(110 + i * 123, 444, 115, 50, "c", "", [title, line], center=True)
     f.line((475, 432), (475, 442))
     f.text(20, 520, "Board", kind="title")
-    f.box(110, 504, 730, 50, "e", "board/, arch/psci.rs, packed system",
+    f.box(110, 504, 730, 50, "e", "board.rs, start/, packed system",
           ["UART, addresses and tables of this board and system; "
            "checked by core/abi"])
     return f

@@ -6,13 +6,12 @@ use crate::{
         memory::{self, Stage1},
         timer, wait_for_interrupt,
     },
-    board::{CORES, LOAD_ADDRESS, RAM, StartError, UART_LINE, start},
+    board::{CORES, LOAD_ADDRESS, RAM, StartError, UART_LINE},
     console::{self, Wire},
-    cpu,
     notice::{self, Text},
-    system,
+    report, start, system,
     vcpu::{
-        pmu,
+        cpu, pmu,
         prepare::{Purpose, prepare_core},
         run::run,
         schedule,
@@ -21,14 +20,14 @@ use crate::{
     vm::{
         self, divided,
         ownership::{self, Found, Made},
-        report, space,
+        space,
     },
 };
 use weir_abi::{
-    Damage, MAX_CORES, PackedSystem, TABLES_LIMIT,
+    Damage, Features, MAX_CORES, PackedSystem, TABLES_LIMIT,
     machine::{self, MachineFacts},
 };
-use weir_paging::table::PAGE;
+use weir_paging::PAGE;
 use weir_trace::wire::What;
 use weir_units::{CoreId, Pa};
 use weir_vdev::smccc::{ARCH_WORKAROUND_2, Mitigations};
@@ -59,7 +58,7 @@ pub extern "C" fn boot_main(device_tree: u64, image: u64) -> ! {
     // SAFETY: RAM between the hypervisor's two parts, in the image; nothing writes to it.
     let packed = unsafe { stage1.read_only(0, Pa(behind.start), len) };
     let Ok(packed) = packed else { notice::refuse(&[b"no room to map the packed system"]) };
-    let system = match PackedSystem::parse_with(packed, cfg!(feature = "gicv2"), system::BUILT) {
+    let system = match PackedSystem::parse_with(packed, cfg!(feature = "gicv2"), Features::BUILT) {
         Ok(system) => system::set(system),
         Err(Damage::Feature(name)) => notice::refuse(&[
             b"refuses its image: this system needs the feature `",

@@ -5,8 +5,6 @@
 //! QEMU's plug-in writes and EL2 polls: before the rest of the budget can be spent, but not more
 //! often than the key `poll` states.
 
-pub mod shared;
-
 use crate::{
     arch::{
         gic::Line,
@@ -16,13 +14,13 @@ use crate::{
     },
     mail,
     notice::{self, Text},
+    optional::Optional,
     system,
     trace::{self, RecordKind},
-    vcpu::action::Exit,
     vm::{self, CoreLocal, VcpuRef, Vm},
 };
 use core::{cell::UnsafeCell, sync::atomic::Ordering};
-use weir_abi::{MAX_CORES, MAX_VMS, regulation};
+use weir_abi::{Features, MAX_CORES, MAX_VMS, regulation};
 use weir_budget::{BudgetVerdict, Periods, Regulate, Regulator, Shared};
 pub use weir_budget::{Counts, Event};
 use weir_trace::counter_page::CounterPage;
@@ -49,8 +47,8 @@ fn counted_on(core: CoreId) -> Counts {
 /// What MemGuard's VMs share: one pool for all of them.
 static MEMGUARD: Shared = Shared::new();
 
-/// A core's access to the budget of one of its vCPUs.
-pub type Handle = &'static mut Budget;
+/// A core's access to the budget of one of its vCPUs, if the vCPU has one.
+pub type Handle = Optional<&'static mut Budget, { Features::BUDGETS.is_built() }>;
 
 /// The budgets of each core's vCPUs: in addition to the cores' own data, which are small so that
 /// one instruction reaches each field.
@@ -59,11 +57,14 @@ static BUDGETS: [[CoreLocal<Option<Budget>>; MAX_VMS]; MAX_CORES] =
 
 /// Starts the budget of the vCPU at `vcpu_ref`, number `place` on core `core`; none if it has no
 /// memory budget. Called on that core, once for each place.
-pub fn start(core: CoreId, place: usize, vcpu_ref: &VcpuRef) -> Option<Handle> {
+pub fn start(core: CoreId, place: usize, vcpu_ref: &VcpuRef) -> Handle {
+    if !Features::BUDGETS.is_built() {
+        return Handle::NONE;
+    }
     // SAFETY: each core calls this once for each place, and no other code accesses its elements.
     let budget = unsafe { &mut *BUDGETS[core.index() % MAX_CORES][place % MAX_VMS].0.get() };
     *budget = Budget::start(core, vcpu_ref);
-    budget.as_mut()
+    Handle::new(budget.as_mut())
 }
 
 /// The greatest budget that a record can hold. A larger one, or none, is recorded as this.
@@ -444,12 +445,6 @@ impl Budget {
         !self.runs
     }
 
-    /// How an exception ends in which the budget was asked.
-    #[inline(always)]
-    pub fn exit(&self) -> Exit {
-        if self.runs { Exit::RESUME } else { Exit::ACT }
-    }
-
     /// Its vCPU, which keeps the core, goes off or waits, or (`on`) is about to run again.
     pub fn note(&mut self, vcpu_ref: &VcpuRef, core: CoreId, on: bool) {
         let event = if on { Event::Count } else { Event::Stop };
@@ -504,6 +499,9 @@ fn wake_members(core: CoreId, with: &'static Shared, wake: u32) {
 /// next period boundary.
 #[must_use]
 pub fn set_budget(setter: &Vm, target: u64, budget: Counts) -> bool {
+    if !Features::BUDGETS.is_built() {
+        return false;
+    }
     let Some(target) = usize::try_from(target).ok().and_then(|target| vm::at(target)) else {
         return false;
     };

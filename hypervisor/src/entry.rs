@@ -2,8 +2,7 @@
 
 use crate::{
     arch::memory,
-    board::{self, uart},
-    boot, halt,
+    board, boot, halt, uart,
     vcpu::{interrupts, run, traps},
 };
 use core::arch::global_asm;
@@ -40,17 +39,28 @@ global_asm!(
 #[cfg(start = "spin-table")]
 global_asm!(include_str!("arch/spin_table.s"));
 
+/// The code of EL3 on a board without firmware.
 #[cfg(starts_in_el3)]
-global_asm!(
-    include_str!("arch/el3.s"),
-    // NS, RES1, SMD, HCE, RW, APK, API, FGTEn, HXEn.
-    scr = const 0x40_0803_05b1_u64,
-    counter = const board::COUNTER,
-    gicd = const board::GICD,
-    resident = const board::start::RESIDENT,
-    resident_len = const board::start::RESIDENT_LEN,
-    behind_table = const board::start::RESIDENT - board::SPIN_TABLE,
-);
+mod el3 {
+    use crate::board;
+    use core::arch::global_asm;
+
+    /// Bytes of its 16 vectors.
+    const LEN: u64 = 0x800;
+    /// The address at which it stays, behind the spin table.
+    const ADDRESS: u64 = board::SPIN_TABLE_PAGE + LEN;
+
+    global_asm!(
+        include_str!("arch/el3.s"),
+        // NS, RES1, SMD, HCE, RW, APK, API, FGTEn, HXEn.
+        scr = const 0x40_0803_05b1_u64,
+        counter = const board::COUNTER,
+        gicd = const board::GICD,
+        resident = const ADDRESS,
+        resident_len = const LEN,
+        behind_table = const ADDRESS - board::SPIN_TABLE,
+    );
+}
 
 global_asm!(
     include_str!("arch/vectors.s"),

@@ -1,21 +1,26 @@
 //! weir's hypervisor: what runs at EL2.
 //!
 //! - `arch`: registers, vectors, page tables, the board's GIC and timers.
+//! - `board`: the board's addresses, from its file in `boards/`.
 //! - `boot`: from the loader to the first guest.
+//! - `budget`: memory budgets: counts accesses, throttles and replenishes.
 //! - `console`: the board's UART, shared by all VMs.
 //! - `entry`: the start of a core and the exception vectors.
-//! - `cpu`: per-CPU data.
 //! - `halt`: faults of EL2 itself.
 //! - `mail`: messages between cores.
 //! - `notice`: notices of EL2 itself on the bare UART.
-//! - `budget`: memory budgets: counts accesses, throttles and replenishes.
-//! - `board`: the board's addresses and its UART, from its file in `boards/`.
+//! - `optional`: values of the parts that a build can leave out.
+//! - `report`: the counters of VMs and flows, and events of the system, for the host.
+//! - `start`: starts the other cores and turns the board off.
 //! - `system`: the packed system.
 //! - `trace`: each core's ring of records, which the host reads.
+//! - `uart`: the drivers of the board's UART.
+//! - `vcpu`: the cores and their vCPUs: schedule, exceptions, virtual devices, lifecycle.
 //! - `virtio`: the socket devices of VMs in flows, the network devices of VMs at the switch, and
 //!   the broker behind both.
-//! - `vcpu`: the vCPUs of a core: their schedule, their exceptions, the run loop.
-//! - `vm`: the VMs: memory, virtual devices, interrupts, lifecycle.
+//! - `vm`: the VMs as data: memory, interrupts, what cores share of each.
+//!
+//! They form layers: no module imports itself by way of others (`./weir test format`).
 //!
 //! On the host, where the tests run, the same code is built for a machine that records each access
 //! (`arch::machine`).
@@ -32,17 +37,19 @@
 mod arch;
 mod board;
 mod boot;
-#[cfg_attr(not(feature = "budgets"), path = "no_budget.rs")]
 mod budget;
 mod console;
-mod cpu;
 #[cfg(target_os = "none")]
 mod entry;
 mod halt;
 mod mail;
 mod notice;
+mod optional;
+mod report;
+mod start;
 mod system;
 mod trace;
+mod uart;
 mod vcpu;
 mod virtio;
 mod vm;

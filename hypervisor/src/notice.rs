@@ -3,7 +3,8 @@
 
 use crate::{
     arch::{relax, wait_for_interrupt},
-    board::{start, uart::Uart},
+    start,
+    uart::Uart,
 };
 use core::sync::atomic::{AtomicBool, Ordering};
 

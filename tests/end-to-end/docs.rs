@@ -3,7 +3,7 @@
 use crate::support::{checkout::root, schema::valid};
 use serde_json::Value;
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeSet,
     fs,
     path::{Path, PathBuf},
     process::Command,
@@ -407,87 +407,4 @@ fn completions_and_man_pages_name_every_verb() {
         let text = read(&directory.path().join(page));
         assert!(text.contains(".TH"), "{page}: {text}");
     }
-}
-
-/// The top modules of the hypervisor that a file's text imports.
-fn imported(text: &str) -> BTreeSet<String> {
-    let code: String = text.lines().map(|line| line.split("//").next().unwrap_or("")).collect();
-    let ident = |text: &str| -> String {
-        text.chars().take_while(|char| char.is_alphanumeric() || *char == '_').collect()
-    };
-    let mut all = BTreeSet::new();
-    for path in code.split("crate::").skip(1) {
-        let Some(list) = path.strip_prefix('{') else {
-            all.insert(ident(path));
-            continue;
-        };
-        let (mut depth, mut begins) = (0, true);
-        for (at, char) in list.char_indices() {
-            match char {
-                '{' => depth += 1,
-                '}' if depth == 0 => break,
-                '}' => depth -= 1,
-                ',' if depth == 0 => begins = true,
-                _ if begins && depth == 0 && !char.is_whitespace() => {
-                    all.insert(ident(&list[at..]));
-                    begins = false;
-                }
-                _ => {}
-            }
-        }
-    }
-    all
-}
-
-/// Adds what the files below `directory` import to their top module.
-fn imports(directory: &Path, top: Option<&str>, all: &mut BTreeMap<String, BTreeSet<String>>) {
-    for entry in fs::read_dir(directory).expect("a directory") {
-        let path = entry.expect("an entry").path();
-        let stem = path.file_stem().and_then(|stem| stem.to_str()).expect("a name");
-        let top = top.unwrap_or(stem);
-        if path.is_dir() {
-            imports(&path, Some(top), all);
-        } else if path.extension().is_some_and(|end| end == "rs") {
-            all.entry(top.to_owned()).or_default().extend(imported(&read(&path)));
-        }
-    }
-}
-
-#[test]
-fn the_import_cycles_of_el2_are_as_documented() {
-    let mut reached = BTreeMap::new();
-    imports(&root().join("hypervisor/src"), None, &mut reached);
-    assert!(reached["vcpu"].contains("budget") && reached.len() > 10, "{reached:?}");
-    let edges =
-        |all: &BTreeMap<_, BTreeSet<String>>| all.values().map(BTreeSet::len).sum::<usize>();
-    loop {
-        let before = edges(&reached);
-        for module in reached.keys().cloned().collect::<Vec<_>>() {
-            let through = reached[&module].clone();
-            let more: Vec<_> = through.iter().filter_map(|next| reached.get(next)).collect();
-            let more: BTreeSet<String> = more.into_iter().flatten().cloned().collect();
-            reached.get_mut(&module).expect("a module").extend(more);
-        }
-        if before == edges(&reached) {
-            break;
-        }
-    }
-    let group = |module: &String| -> Vec<String> {
-        let back = |other: &&String| {
-            *other != module && reached.get(*other).is_some_and(|its| its.contains(module))
-        };
-        let mut all: Vec<_> = reached[module].iter().filter(back).cloned().collect();
-        all.push(module.clone());
-        all.sort();
-        all
-    };
-    let groups: BTreeSet<_> = reached.keys().map(group).filter(|group| group.len() > 1).collect();
-    let page = read(&root().join("docs/explanation/architecture.md")).replace('\n', " ");
-    let (_, groups_on_page) = page.split_once("form two groups: ").expect("the groups");
-    let (groups_on_page, _) = groups_on_page.split_once(". ").expect("their end");
-    let groups_on_page: BTreeSet<Vec<String>> = groups_on_page
-        .split("; and ")
-        .map(|group| group.split('`').skip(1).step_by(2).map(str::to_owned).collect())
-        .collect();
-    assert_eq!(groups, groups_on_page);
 }

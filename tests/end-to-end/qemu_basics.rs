@@ -245,6 +245,6 @@ fn a_hypervisor_refuses_a_part_that_it_lacks() {
     let outcome = run_minimal(&text, &["--for", "5s"]);
     assert_eq!(outcome.printed.status, Some(1), "{}", outcome.printed.err);
     let printed = outcome.report["hypervisor"].to_string();
-    let expected = "needs the feature `guest-pmu`";
+    let expected = "needs the feature `budgets`";
     assert!(printed.contains(expected), "{printed} {}", outcome.printed.err);
 }

@@ -3,46 +3,44 @@
 use super::{ACTIVE, Damage, NO_BROKER, NO_ENGINE, PARTITION, PackedSystem, Regulation};
 
 /// A set of optional parts of the hypervisor. `weir build` leaves out those that a system does not
-/// use.
+/// use: their code is compiled, but begins with a check of [`Self::is_built`], a constant, so that
+/// nothing calls the rest of it and the linker drops it. Page classes are in addition replaced by
+/// the one class that all pages have (`weir_paging::classes`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Features(u16);
 
 impl Features {
     /// No optional part.
     pub const NONE: Self = Self(0);
-    /// Flows: virtio sockets, and the broker's counterpart at EL2.
-    pub const FLOWS: Self = Self(1);
-    /// The switch: virtio network devices.
-    pub const SWITCH: Self = Self(1 << 1);
+    /// Flows and the switch: virtio devices, the counterpart of the broker at EL2, its DMA engine.
+    pub const BROKER: Self = Self(1);
     /// PCI functions and the SMMU, and socket devices on PCI.
-    pub const PCI: Self = Self(1 << 2);
-    /// Schedules of cores that VMs share.
-    pub const SHARED_CORES: Self = Self(1 << 3);
-    /// Memory budgets.
-    pub const BUDGETS: Self = Self(1 << 4);
-    /// Event counters for VMs.
-    pub const GUEST_PMU: Self = Self(1 << 5);
-    /// The broker's DMA engine.
-    pub const ENGINE: Self = Self(1 << 6);
+    pub const PCI: Self = Self(1 << 1);
+    /// Schedules of cores that VMs share, and devices that VMs hand over.
+    pub const SHARED_CORES: Self = Self(1 << 2);
+    /// Memory budgets, and event counters for VMs.
+    pub const BUDGETS: Self = Self(1 << 3);
     /// Memory that is divided by cache colors and DRAM banks.
-    pub const PAGE_CLASSES: Self = Self(1 << 7);
-    /// Devices and a console that VMs hand over.
-    pub const FOCUS: Self = Self(1 << 8);
+    pub const PAGE_CLASSES: Self = Self(1 << 4);
     /// All parts.
     pub const ALL: Self = Self((1 << Self::NAMES.len()) - 1);
+    /// The parts of this build.
+    pub const BUILT: Self = Self::NONE
+        .with(Self::BROKER.when(cfg!(feature = "broker")))
+        .with(Self::PCI.when(cfg!(feature = "pci")))
+        .with(Self::SHARED_CORES.when(cfg!(feature = "shared-cores")))
+        .with(Self::BUDGETS.when(cfg!(feature = "budgets")))
+        .with(Self::PAGE_CLASSES.when(cfg!(feature = "page-classes")));
 
     /// The names of the parts, those of the hypervisor's cargo features, from bit 0 on.
-    pub const NAMES: [&str; 9] = [
-        "flows",
-        "switch",
-        "pci",
-        "shared-cores",
-        "budgets",
-        "guest-pmu",
-        "engine",
-        "page-classes",
-        "focus",
-    ];
+    pub const NAMES: [&str; 5] = ["broker", "pci", "shared-cores", "budgets", "page-classes"];
+
+    /// Returns whether this build has these parts.
+    #[inline]
+    #[must_use]
+    pub const fn is_built(self) -> bool {
+        Self::BUILT.has(self)
+    }
 
     /// Returns this set with the parts of `other`.
     #[must_use]
@@ -75,27 +73,23 @@ impl PackedSystem<'_> {
     #[must_use]
     pub fn used(&self) -> Features {
         let header = self.header;
-        let partition = self.regions.iter().any(|region| region.kind == PARTITION);
-        // A broker serves flows, unless it has a switch to serve.
-        let has_switch = self.vms.iter().any(|vm| vm.net.is_there());
-        let has_broker = (header.broker != NO_BROKER || partition) && !has_switch;
+        let has_partition = self.regions.iter().any(|region| region.kind == PARTITION);
+        let has_broker = header.broker != NO_BROKER || header.engine_from != NO_ENGINE;
         let shares = !self.schedules.is_empty() || !self.slots.is_empty();
-        let mut used = Features::FLOWS
-            .when(!self.flows.is_empty() || has_broker)
-            .with(Features::ENGINE.when(header.engine_from != NO_ENGINE))
+        let hands_over = self.regions.iter().any(|region| region.kind == ACTIVE)
+            || self.irqs.iter().any(|irq| irq.active != 0);
+        let mut used = Features::BROKER
+            .when(!self.flows.is_empty() || has_broker || has_partition)
             .with(Features::PCI.when(!self.pci.is_empty()))
-            .with(Features::SHARED_CORES.when(shares))
-            .with(Features::PAGE_CLASSES.when(header.colored != 0))
-            .with(Features::FOCUS.when(self.regions.iter().any(|region| region.kind == ACTIVE)))
-            .with(Features::FOCUS.when(self.irqs.iter().any(|irq| irq.active != 0)));
+            .with(Features::SHARED_CORES.when(shares || hands_over))
+            .with(Features::PAGE_CLASSES.when(header.colored != 0));
         for vm in self.vms {
+            let counts = vm.regulation != Regulation::default() || vm.pmu != 0;
             used = used
-                .with(Features::FLOWS.when(vm.vsock != 0))
+                .with(Features::BROKER.when(vm.vsock != 0 || vm.net.is_there()))
                 .with(Features::PCI.when(vm.vsock_ecam != 0))
-                .with(Features::SWITCH.when(vm.net.is_there()))
-                .with(Features::BUDGETS.when(vm.regulation != Regulation::default()))
-                .with(Features::GUEST_PMU.when(vm.pmu != 0))
-                .with(Features::FOCUS.when(vm.focus != 0));
+                .with(Features::BUDGETS.when(counts))
+                .with(Features::SHARED_CORES.when(vm.focus != 0));
         }
         used
     }

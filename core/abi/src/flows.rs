@@ -1,9 +1,7 @@
 //! Flows: senders, receivers, and the broker's view of the VMs' memory.
 
-#[cfg_attr(not(feature = "broker"), path = "flows/no_broker.rs")]
 mod broker;
 
-#[cfg(feature = "broker")]
 pub use broker::window;
 
 use crate::{MAX_VMS, PAGE};

@@ -25,20 +25,16 @@ pub mod schedule;
 mod stage2;
 
 pub use features::Features;
-#[cfg(feature = "broker")]
-pub use flows::window;
 pub use flows::{
     ENGINE_CHUNK, ENGINE_LEVELS, ENGINE_LIMIT, FIRST_GROUP, FLOW_TIME_LIMIT, MAX_FLOWS, NO_BROKER,
     NO_ENGINE, PARTITION, PARTITION_IPA, PARTITION_LEN, PackedFlow, VIRTIO_LEN, VSOCK_BAR_LEN,
-    VSOCK_SLOT, WINDOWS,
+    VSOCK_SLOT, WINDOWS, window,
 };
 pub use memory::{Functions, PackedCache, PageSpan, VM_LEN};
 pub use net::{MAX_PORT_PIECES, PackedNet};
 pub use pci::{ECAM_LEN, MAX_FUNCTIONS, PciFunction, STREAM_LIMIT};
 pub use regulation::Regulation;
-#[cfg(feature = "shared-cores")]
-pub use schedule::ReadySchedule;
-pub use schedule::{PackedSchedule, Slot};
+pub use schedule::{PackedSchedule, ReadySchedule, Slot};
 pub use stage2::{GICV_LEN, dma_attributes};
 
 #[cfg(feature = "alloc")]

@@ -1,7 +1,8 @@
 //! The owners of physical memory: page classes, spans, and that nothing has two owners.
 
 use crate::{
-    ACTIVE, ADDRESS_LIMIT, DEVICE, Damage, PAGE, PackedSystem, VmView, overlap, page_range,
+    ACTIVE, ADDRESS_LIMIT, DEVICE, Damage, Features, PAGE, PackedSystem, VmView, overlap,
+    page_range,
 };
 use core::ops::Range;
 use weir_paging::cache;
@@ -109,7 +110,7 @@ impl<'a> PackedSystem<'a> {
     /// Whether memory is divided by page classes, which a reader without them has refused.
     #[must_use]
     pub const fn is_divided(&self) -> bool {
-        cfg!(feature = "page-classes") && self.header.colored != 0
+        Features::PAGE_CLASSES.is_built() && self.header.colored != 0
     }
 
     /// Whether QEMU's plug-ins watch; see
@@ -155,7 +156,6 @@ impl<'a> PackedSystem<'a> {
     /// The address bits that some owner's colors depend on: the colors of each owner have every
     /// value of all other bits. A machine with these among its cache's color bits keeps apart
     /// what the system's file does.
-    #[cfg(feature = "page-classes")]
     #[must_use]
     pub fn promised_colors(&self) -> u64 {
         let vms = (0..self.vms()).filter_map(|index| self.vm(index));

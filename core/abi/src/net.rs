@@ -1,9 +1,8 @@
 //! Network devices: each is a port of the one switch that a system has.
 
-#[cfg(feature = "broker")]
 mod ports;
 
-use crate::VmView;
+use crate::{Features, VmView};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Most pieces of RAM of all VMs at the switch.
@@ -46,6 +45,6 @@ impl<'a> VmView<'a> {
     #[must_use]
     pub fn net(&self) -> Option<&'a PackedNet> {
         let net = &self.vm.net;
-        net.is_there().then_some(net)
+        (Features::BROKER.is_built() && net.is_there()).then_some(net)
     }
 }

@@ -1,6 +1,5 @@
 //! PCI functions that VMs were given.
 
-#[cfg_attr(not(feature = "pci"), path = "pci/no_functions.rs")]
 mod functions;
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};

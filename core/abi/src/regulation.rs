@@ -1,9 +1,7 @@
 //! A VM's memory bandwidth, packed.
 
-#[cfg_attr(not(feature = "budgets"), path = "regulation/no_budgets.rs")]
 mod budgets;
 
-#[cfg(feature = "budgets")]
 pub use budgets::{least_time, most_events, setting};
 
 use crate::MAX_CORES;

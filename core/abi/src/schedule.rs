@@ -1,9 +1,7 @@
 //! The schedule of a shared core, packed.
 
-#[cfg_attr(not(feature = "shared-cores"), path = "schedule/no_shared.rs")]
 mod shared;
 
-#[cfg(feature = "shared-cores")]
 pub use shared::ReadySchedule;
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};

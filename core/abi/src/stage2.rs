@@ -69,7 +69,7 @@ impl PackedSystem<'_> {
         for region in vm.regions {
             self.map_region(builder, vm, region)?;
         }
-        if vm.index as u32 == self.header.broker {
+        if self.broker().is_some_and(|broker| broker.index == vm.index) {
             self.map_windows(builder)?;
         }
         if vm.vm.stolen_time != 0 {

@@ -827,11 +827,10 @@ fn an_engine_has_flows_and_a_broker() {
     }
     assert_eq!(with_flow(|header, _| header.engine_limit = 1), Err(Damage::Flow(0)));
     assert_eq!(with_flow(|header, _| header.engine_level = 1), Err(Damage::Flow(0)));
-    // Each part is checked by itself.
     let bytes = Aligned::new(&tables().pack(PackedHeader { engine_from: 1, ..header() }));
     let built = |parts| PackedSystem::parse_with(bytes.bytes(), false, parts).map(|_| ());
-    assert_eq!(built(Features::ENGINE), Err(Damage::Flow(0)));
-    assert_eq!(built(Features::FLOWS), Err(Damage::Feature("engine")));
+    assert_eq!(built(Features::BROKER), Err(Damage::Flow(0)));
+    assert_eq!(built(Features::NONE), Err(Damage::Feature("broker")));
 }
 
 /// A hypervisor that takes all pages for one page class does not take memory that is divided.

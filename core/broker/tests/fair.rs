@@ -1,6 +1,6 @@
 //! The lock of socket devices as the hypervisor has it: the first core to ask gets it first.
 
-#[path = "../../../hypervisor/src/virtio/flows/lock.rs"]
+#[path = "../../../hypervisor/src/vm/virtio/lock.rs"]
 mod lock;
 
 /// What the lock has of the hypervisor.

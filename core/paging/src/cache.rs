@@ -1,7 +1,7 @@
 //! The last-level cache, from a platform file and from the ID registers of a machine, and the
 //! differences.
 
-use crate::table::PAGE;
+use crate::PAGE;
 
 /// A cache's geometry. All zero is an unknown cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

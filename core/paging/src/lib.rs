@@ -12,7 +12,9 @@ pub mod classes;
 #[cfg(all(test, feature = "page-classes"))]
 #[allow(dead_code, reason = "the tests use less of it than a build without page classes")]
 mod no_classes;
-#[cfg(feature = "smmu")]
 pub mod smmu;
 pub mod table;
 pub mod walk;
+
+/// Bytes of a page and of a table.
+pub const PAGE: u64 = 4096;

@@ -7,7 +7,7 @@
     reason = "functions have the forms of those that they replace"
 )]
 
-use crate::table::PAGE;
+use crate::PAGE;
 use core::{marker::PhantomData, ops::Range};
 
 /// Most functions that choose a bank.
@@ -55,6 +55,18 @@ impl PageClasses {
         Some(ClassSet)
     }
 
+    /// Returns the one page class.
+    #[must_use]
+    pub const fn class_of(&self, _: u64) -> PageClass {
+        PageClass
+    }
+
+    /// Returns that no color bit separates owners.
+    #[must_use]
+    pub const fn color_bits_of(&self, _: &ClassSet) -> u64 {
+        0
+    }
+
     /// Returns the address of page number `index` of those at or above `start`.
     #[must_use]
     pub fn nth_page(&self, _: &ClassSet, start: u64, index: u64) -> Option<u64> {
@@ -78,11 +90,21 @@ impl PageClasses {
     }
 }
 
+/// The number of the one page class.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PageClass;
+
 /// The set of the one page class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClassSet;
 
 impl ClassSet {
+    /// Returns true.
+    #[must_use]
+    pub const fn contains(&self, _: PageClass) -> bool {
+        true
+    }
+
     /// Returns false: all owners have the one page class.
     #[must_use]
     pub const fn is_apart_from(&self, _: &Self) -> bool {
@@ -155,6 +177,17 @@ impl<'a> Pages<'a> {
     }
 }
 
+impl Iterator for Pages<'_> {
+    type Item = u64;
+
+    fn next(&mut self) -> Option<u64> {
+        self.left = self.left.checked_sub(1)?;
+        let page = self.next;
+        self.next += PAGE;
+        Some(page)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -168,6 +201,8 @@ mod tests {
         let one = classes::PageClasses::ONE;
         assert_eq!(classes.set([2, 0, 0, 0]), Some(classes.all()));
         assert!(!classes.all().is_apart_from(&ClassSet));
+        assert!(classes.all().contains(classes.class_of(PAGE)));
+        assert_eq!(classes.color_bits_of(&ClassSet), one.color_bits_of(&one.all()));
         let places =
             [0, 1, PAGE - 1, PAGE, 7 * PAGE, LIMIT - 2 * PAGE, LIMIT - PAGE + 1, LIMIT, u64::MAX];
         for start in places {
@@ -190,6 +225,9 @@ mod tests {
                 assert_eq!(classes.page_after(&ClassSet, start), after, "{case}");
                 for address in places {
                     assert_eq!(pages.index_of(address), expected.index_of(address), "{case}");
+                }
+                for _ in 0..2 {
+                    assert_eq!(pages.next(), expected.next(), "{case}");
                 }
                 for mut entries in [[0; 4], [0, 0, 1, 0], [0; 4]] {
                     let mut others = entries;

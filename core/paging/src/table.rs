@@ -6,10 +6,8 @@
 //! register: the caller does break-before-make and TLB maintenance, and for that reason
 //! [`Builder::map`] refuses to change a descriptor that is valid.
 
-use crate::classes::Pages;
+use crate::{PAGE, classes::Pages};
 
-/// Bytes of a page and of a table.
-pub const PAGE: u64 = 4096;
 /// Bytes that an entry covers, by level.
 pub(crate) const SPAN: [u64; 4] = [1 << 39, 1 << 30, 1 << 21, PAGE];
 /// Bits 47:12 of a descriptor: the output address or the next table.

@@ -1,6 +1,9 @@
 //! Reading an address space back from its tables, as the table walker of the processor would.
 
-use crate::table::{ADDRESS, Attributes, PAGE, SPAN, Table};
+use crate::{
+    PAGE,
+    table::{ADDRESS, Attributes, SPAN, Table},
+};
 
 /// A block or page that is mapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

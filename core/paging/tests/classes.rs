@@ -2,10 +2,10 @@
 
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
+use weir_paging::PAGE;
 use weir_paging::classes::{
     BadGeometry, ClassSet, Geometry, MAX_BANK_BITS, PageClass, PageClasses, Pages,
 };
-use weir_paging::table::PAGE;
 
 const LINE: u64 = 64;
 

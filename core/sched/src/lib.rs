@@ -6,8 +6,6 @@
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
 
-#[cfg(feature = "shared-cores")]
 pub mod admission;
-#[cfg(feature = "shared-cores")]
 pub mod partition;
 pub mod ticket;

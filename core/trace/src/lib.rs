@@ -4,7 +4,6 @@
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
 
-#[cfg(any(feature = "counter-page", test))]
 pub mod counter_page;
 #[cfg(any(feature = "decode", test))]
 pub mod decode;
@@ -14,7 +13,6 @@ pub mod decode;
     reason = "the shipped source, with checked atomics in the place of core's"
 )]
 mod model;
-#[cfg(any(feature = "phases", feature = "decode", test))]
 pub mod phases;
 pub mod quota;
 #[cfg(any(feature = "decode", test))]

@@ -15,11 +15,14 @@ pub struct CallDescription {
     pub doc: &'static str,
 }
 
+/// SMCCC_VERSION (DEN0028, 7.2). PSCI_FEATURES knows it, too.
+pub const SMCCC_VERSION: u32 = 0x8000_0000;
+
 /// Declares a constant for each call and the table of all of them.
 macro_rules! calls {
     ($(#[$table_doc:meta])* $table:ident {
         $($(#[doc = $doc:literal])+
-        $name:ident = $id:literal, [$arguments:literal] -> $result:literal;)*
+        $name:ident = $id:expr, [$arguments:literal] -> $result:literal;)*
     }) => {
         $($(#[doc = $doc])+ pub const $name: u32 = $id;)*
 

@@ -13,10 +13,8 @@ pub mod esr;
 pub mod gic;
 pub mod id;
 pub mod inject;
-#[cfg(feature = "pci")]
 pub mod pci;
 pub mod pl011;
-#[cfg(feature = "pmu")]
 pub mod pmu;
 pub mod psci;
 pub mod registers;

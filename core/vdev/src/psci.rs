@@ -9,7 +9,7 @@
 //! Source: PSCI (DEN0022) section 5 for each function, 5.2.2 for return codes, 6.6 for the order of
 //! errors and ON_PENDING.
 
-use crate::smccc::SMCCC_VERSION;
+use crate::calls::SMCCC_VERSION;
 use weir_units::VcpuId;
 
 /// Success.

@@ -12,7 +12,10 @@
 //! Source: SMCCC (DEN0028): section 2.5 and table 6-2 for identifiers, section 6.2 for general
 //! queries, section 7 for the Arm architecture calls; DEN0070 is the background of the workarounds.
 
-use crate::{calls::calls, psci};
+use crate::{
+    calls::{self, calls},
+    psci,
+};
 
 calls! {
     /// The calls but those of PSCI.
@@ -49,7 +52,7 @@ calls! {
         /// Returns the revision of the calls of weir.
         HYPERVISOR_REVISION = 0x8600_ff03, [""] -> "w0, w1 = 1, 0";
         /// Returns the version of the calling convention, 1.2 (DEN0028, 7.2).
-        SMCCC_VERSION = 0x8000_0000, [""] -> "x0 = 0x1_0002";
+        SMCCC_VERSION = calls::SMCCC_VERSION, [""] -> "x0 = 0x1_0002";
         /// Returns whether a call exists, and which workarounds the firmware has (DEN0028, 7.3).
         ARCH_FEATURES = 0x8000_0001, ["w1: identifier"]
             -> "x0: 0 or 1, -1: not supported, -2: not required";

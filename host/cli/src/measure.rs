@@ -71,9 +71,9 @@ enum What {
         #[arg(long)]
         json: bool,
     },
-    /// Latencies of the systems with flows, phases of a packet, and round trips.
+    /// Latencies of flows, tasks and interrupts, memory budgets, phases of a packet, round trips.
     ///
-    /// Runs each system of the tests that has flows in QEMU, by the emulated clock.
+    /// Runs examples and the systems of the tests that have flows, in QEMU, by the emulated clock.
     #[command(after_help = "Example:\n  weir bench flows --json")]
     Flows {
         /// Print the figures as JSON.

@@ -411,7 +411,7 @@ fn verdict(judged: &Value) -> String {
     judged["verdict"].as_str().map_or_else(|| "-".to_owned(), |verdict| verdict.replace('-', " "))
 }
 
-/// Tasks, interrupts and memory budgets of the systems with flows.
+/// Tasks, interrupts and memory budgets.
 fn others(json: &Value) -> Rows {
     let header = [
         "system",

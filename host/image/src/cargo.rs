@@ -384,8 +384,8 @@ mod tests {
     fn each_set_of_parts_has_a_file_name() {
         assert_eq!(kept_name("rpi4", Features::ALL), "weir-hypervisor-rpi4");
         assert_eq!(kept_name("zcu102", Features::NONE), "weir-hypervisor-zcu102-minimal");
-        let two = Features::SWITCH.with(Features::SHARED_CORES);
-        assert_eq!(kept_name("rpi4", two), "weir-hypervisor-rpi4-switch-shared-cores");
+        let two = Features::BROKER.with(Features::SHARED_CORES);
+        assert_eq!(kept_name("rpi4", two), "weir-hypervisor-rpi4-broker-shared-cores");
     }
 
     /// A hypervisor with all parts is taken first: tests and measurements rely on it.

@@ -11,16 +11,13 @@ pub fn features_of(system: &System) -> Features {
     let on_pci = |vm: &Vm| !vm.functions.is_empty() || vm.socket == Some(SocketBus::Pci);
     let has_active = system.timing.lines.iter().any(|line| line.class == Class::Active);
     let hands_over = has_active || any(|vm| vm.focus);
-    Features::FLOWS
-        .when(any(|vm| vm.socket.is_some()))
-        .with(Features::SWITCH.when(any(|vm| vm.net.is_some())))
+    let has_budget = system.regulations.iter().any(Regulation::is_on);
+    Features::BROKER
+        .when(any(|vm| vm.socket.is_some() || vm.net.is_some()))
         .with(Features::PCI.when(any(on_pci)))
-        .with(Features::SHARED_CORES.when(!system.timing.cores.is_empty()))
-        .with(Features::BUDGETS.when(system.regulations.iter().any(Regulation::is_on)))
-        .with(Features::GUEST_PMU.when(any(|vm| vm.pmu > 0)))
-        .with(Features::ENGINE.when(system.engine_from().is_some()))
+        .with(Features::SHARED_CORES.when(!system.timing.cores.is_empty() || hands_over))
+        .with(Features::BUDGETS.when(has_budget || any(|vm| vm.pmu > 0)))
         .with(Features::PAGE_CLASSES.when(system.division.divided))
-        .with(Features::FOCUS.when(hands_over))
 }
 
 #[cfg(test)]
@@ -42,10 +39,10 @@ mod tests {
         for (system, parts) in [
             ("demo", Features::NONE),
             ("probe-4", Features::NONE),
-            ("flows-mmio", Features::FLOWS),
-            ("flows-pci", Features::FLOWS.with(Features::PCI)),
-            ("simulate-flows", Features::FLOWS.with(Features::ENGINE).with(Features::PAGE_CLASSES)),
-            ("frames", Features::SWITCH),
+            ("flows-mmio", Features::BROKER),
+            ("flows-pci", Features::BROKER.with(Features::PCI)),
+            ("simulate-flows", Features::BROKER.with(Features::PAGE_CLASSES)),
+            ("frames", Features::BROKER),
             ("dma", Features::PCI),
             ("shared", Features::SHARED_CORES),
         ] {
@@ -71,8 +68,8 @@ mod tests {
             let system = load(Path::new(&file), None, Machine::Board, &Environment::find());
             features_of(&system.unwrap_or_else(|faults| panic!("{faults:?}")))
         };
-        assert_eq!(of("pmu = 2"), Features::GUEST_PMU);
-        assert_eq!(of("focus = true"), Features::FOCUS);
+        assert_eq!(of("pmu = 2"), Features::BUDGETS);
+        assert_eq!(of("focus = true"), Features::SHARED_CORES);
         let budget = "memory_budget = { accesses = 4000, period = \"1ms\" }";
         assert_eq!(of(budget), Features::BUDGETS);
     }

@@ -16,8 +16,9 @@ use std::{
 };
 use weir_abi::{ACTIVE, DEVICE, NO_ENGINE, PageSpan, VmView};
 use weir_paging::{
+    PAGE,
     classes::Pages,
-    table::{Attributes, Builder, MapError, PAGE, Table, stage2},
+    table::{Attributes, Builder, MapError, Table, stage2},
     walk,
 };
 use weir_units::Pa;

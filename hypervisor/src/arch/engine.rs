@@ -7,12 +7,13 @@ use super::{
     mmio::{Device, Register},
     sysreg::par_el1,
 };
-use crate::board::{self, start};
+use crate::board;
 use weir_paging::walk::normal_memory;
 use weir_units::Pa;
-use weir_zdma::{Answer, Descriptors, FUNCTION, Registers};
+use weir_zdma::{Descriptors, Registers};
 
-// SAFETY: `Stage1::begin` maps this page of registers in a build with the engine. Reading changes
+// SAFETY: `virtio::engine` comes here only if `HAS_ENGINE`, and then `Stage1::begin` maps this page
+// of registers. Reading changes
 // nothing. What the engine is made to read and write is what `virtio::engine` has translated, and
 // its descriptors.
 const ENGINE: Device = unsafe { Device::new("engine", memory::device(Pa(board::ENGINE))) };
@@ -39,11 +40,6 @@ pub fn publish(descriptors: &Descriptors) {
     }
     // Orders the descriptors' stores and the maintenance before the store that starts the channel.
     dsb_sy();
-}
-
-/// Has the firmware limit the engine to `level`; see [`weir_zdma::regulate`].
-pub fn regulate(level: u64) -> Answer {
-    weir_zdma::regulate(board::ENGINE_PORT, level, |arguments| start::sip(FUNCTION, arguments))
 }
 
 /// The RAM of the guest that is on this core.
@@ -74,20 +70,8 @@ pub fn guest_ram<T>(body: impl FnOnce(&GuestRam) -> T) -> T {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::arch::machine::{recorded, set, set_next};
+    use crate::arch::machine::{recorded, set};
     use weir_zdma::{ChannelSettings, Part, Side, init, start};
-
-    #[test]
-    fn the_firmware_is_asked_once_it_said_its_version() {
-        let version = "smc 0xc2002000 0x7765697200000000";
-        assert_eq!(regulate(40), Answer::Absent, "-1");
-        assert_eq!(recorded(), [version]);
-        set_next("smc 0xc2002000", &[0x7765_6972_0001_0000, 0]);
-        assert_eq!(regulate(40), Answer::Set);
-        let port = board::ENGINE_PORT;
-        let level = format!("smc 0xc2002000 0x7765697200000001 {port:#x} 0x28 0x28");
-        assert_eq!(recorded(), [version, &level]);
-    }
 
     /// Each page is translated for its kind of access, and the guest finds its register as it was.
     #[test]

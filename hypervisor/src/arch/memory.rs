@@ -19,15 +19,15 @@ use core::{
     sync::atomic::{AtomicU64, AtomicUsize, Ordering},
 };
 use weir_abi::{MAX_CORES, PARTITION_LEN};
-use weir_paging::table::{Attributes, Builder, MapError, PAGE, Table, stage1};
+use weir_paging::{
+    PAGE,
+    table::{Attributes, Builder, MapError, Table, stage1},
+};
 use weir_units::{CoreId, Pa, VmId};
 
-#[cfg(feature = "page-classes")]
 mod divided;
-#[cfg(feature = "focus")]
 mod shown;
 
-#[cfg(feature = "focus")]
 pub use shown::show;
 
 /// Virtual address of the image.

@@ -2,26 +2,19 @@
 //! pure crates of `core/`; this module reads, writes and orders, through `machine`, which has two
 //! backends.
 
-#[cfg(feature = "page-classes")]
 pub mod cache;
 pub mod context;
-#[cfg(feature = "pci")]
 pub mod ecam;
-#[cfg(feature = "engine")]
 pub mod engine;
 pub mod gic;
 pub mod lock;
-#[allow(dead_code, reason = "a build without an optional part uses less of it")]
 pub mod machine;
 pub mod memory;
-#[allow(dead_code, reason = "a build without an optional part uses less of it")]
 pub mod mmio;
 pub mod pmu;
-#[cfg(start = "psci")]
 pub mod psci;
 pub mod serror;
 pub mod set_once;
-#[cfg(feature = "pci")]
 pub mod smmu;
 pub mod sysreg;
 pub mod timer;
@@ -74,7 +67,6 @@ pub fn mark<const N: u32>() {
 macro_rules! instructions {
     ($($(#[$doc:meta])* $name:ident = $asm:literal;)*) => {$(
         $(#[$doc])*
-        #[allow(dead_code, reason = "a build without an optional part uses fewer of them")]
         #[inline(always)]
         pub fn $name() {
             machine::execute!($asm);
@@ -96,8 +88,6 @@ instructions! {
     dsb_nsh = "dsb nsh";
     /// Orders stores before it, for this core.
     dsb_nshst = "dsb nshst";
-    /// Orders memory accesses before it before those behind it, for all cores.
-    dmb_ish = "dmb ish";
     /// Ends the wait of cores in WFE.
     send_event = "sev";
     /// Invalidates what this core's TLB holds of EL2.

@@ -42,7 +42,6 @@ pub fn arch_features(function: u32) -> i32 {
 
 /// Calls the silicon provider's service (SiP) with these arguments from x1 on. Returns x0: -1 where
 /// the firmware doesn't know the call.
-#[cfg(feature = "engine")]
 #[must_use]
 pub fn sip(function: u32, [x1, x2, x3, x4]: [u64; 4]) -> u64 {
     let mut arguments = [0; 17];

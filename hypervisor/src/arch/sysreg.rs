@@ -212,7 +212,7 @@ registers! {
     /// Debug control of the vCPU that has the core; guests' accesses trap.
     mdscr_el1: read write;
     /// EL2's per-core pointer, which the exception vectors pass on as a reference to the core's
-    /// [`Core`](crate::cpu::Core).
+    /// [`Core`](crate::vcpu::cpu::Core).
     tpidr_el2: entrust;
     /// The sizes of cache lines.
     ctr_el0: read;

@@ -7,8 +7,8 @@
 
 use crate::{
     arch::{lock::Lock, relax, timer},
-    board::uart::Uart,
     mail, notice, trace,
+    uart::Uart,
 };
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use weir_abi::{MAX_CORES, MAX_VMS};
@@ -474,7 +474,6 @@ impl Wire {
 }
 
 /// The VM that has what a person types.
-#[cfg(feature = "focus")]
 #[must_use]
 pub fn focus() -> usize {
     FOCUS.load(Ordering::Relaxed).into()

@@ -15,6 +15,12 @@ impl Exit {
     /// The run loop is called, which carries out the core's [`Action`], if it has one.
     pub const ACT: Self = Self(1);
 
+    /// The vCPU goes on unless it `must_wait` for the run loop.
+    #[inline(always)]
+    pub const fn unless(must_wait: bool) -> Self {
+        if must_wait { Self::ACT } else { Self::RESUME }
+    }
+
     /// [`Exit::RESUME`], which the compiler does not take for a constant. A function that returns
     /// one is called by its callers, which then return it themselves; the end of this one is a
     /// jump, so that the callers need no frame.

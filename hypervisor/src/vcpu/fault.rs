@@ -1,9 +1,9 @@
 //! Faults by which a VM stops.
 
 use super::action::{Action, Exit};
+use super::cpu::Core;
 use crate::{
     arch::sysreg,
-    cpu::Core,
     trace,
     vm::{Ending, VcpuRef},
 };

@@ -1,8 +1,8 @@
 //! Interrupts: the fast path while a guest runs, and EL2's own.
 
-#[cfg_attr(not(feature = "shared-cores"), path = "interrupts/no_shared.rs")]
 mod shared;
 
+use super::cpu::Core;
 use super::{action::Exit, fault::fault, pmu};
 use crate::{
     arch::{
@@ -13,13 +13,11 @@ use crate::{
     },
     board::{SMMU_LINE, UART_LINE},
     budget::Event as BudgetEvent,
-    console,
-    cpu::Core,
-    mail,
+    console, mail, report,
     vm::{
         VcpuRef, focus,
         interrupts::{Lines, kick},
-        pci, report,
+        pci,
     },
 };
 use weir_abi::INTID_LIMIT;
@@ -102,7 +100,7 @@ fn others(core: &mut Core, vcpu_ref: &'static VcpuRef, iar: u64) -> Exit {
 #[inline(never)]
 fn clock(core: &mut Core, vcpu_ref: &'static VcpuRef, iar: u64) -> Exit {
     let now = timer::ns_at(timer::ticks());
-    if let Some(budget) = &mut core.budget
+    if let Some(budget) = core.budget.as_mut()
         && now < core.heartbeat.next
         && budget.begin_quickly(vcpu_ref, now)
     {
@@ -118,11 +116,11 @@ fn clock(core: &mut Core, vcpu_ref: &'static VcpuRef, iar: u64) -> Exit {
 #[inline(never)]
 fn clock_slowly(core: &mut Core, vcpu_ref: Option<&'static VcpuRef>, iar: u64, now: u64) -> Exit {
     let mut exit = Exit::RESUME;
-    if let (Some(budget), Some(vcpu_ref)) = (&mut core.budget, vcpu_ref)
+    if let (Some(budget), Some(vcpu_ref)) = (core.budget.as_mut(), vcpu_ref)
         && now >= budget.deadline
     {
         budget.step(vcpu_ref, core.id, now, BudgetEvent::Count);
-        exit = budget.exit();
+        exit = Exit::unless(budget.holds());
         if !budget.is_counted() {
             exit = fault(core, vcpu_ref, FaultKind::Uncounted, 0);
         }
@@ -141,7 +139,7 @@ fn clock_slowly(core: &mut Core, vcpu_ref: Option<&'static VcpuRef>, iar: u64, n
 #[inline(never)]
 fn overflow(core: &mut Core, vcpu_ref: &'static VcpuRef, iar: u64) -> Exit {
     let now = timer::ns_at(timer::ticks());
-    if let Some(budget) = &mut core.budget
+    if let Some(budget) = core.budget.as_mut()
         && budget.stop_quickly(vcpu_ref, now)
     {
         gic::end(iar);
@@ -182,10 +180,10 @@ fn overflow_slowly(
     now: u64,
 ) -> Exit {
     let mut exit = Exit::RESUME;
-    if let (Some(budget), Some(vcpu_ref)) = (&mut core.budget, vcpu_ref) {
+    if let (Some(budget), Some(vcpu_ref)) = (core.budget.as_mut(), vcpu_ref) {
         let deadline = budget.deadline;
         budget.step(vcpu_ref, core.id, now, BudgetEvent::Count);
-        exit = budget.exit();
+        exit = Exit::unless(budget.holds());
         // Only if a period has begun.
         if budget.deadline != deadline {
             core.arm();

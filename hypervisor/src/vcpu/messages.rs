@@ -2,18 +2,17 @@
 
 use super::{
     action::Action,
+    cpu::Core,
+    devices,
     schedule::{OffCoreState, off},
 };
 use crate::{
     arch::{gic, timer, wait_for_interrupt},
     budget::Event as BudgetEvent,
-    console,
-    cpu::Core,
-    mail, system, trace,
-    vm::{
-        self, devices, ending, focus, interrupts,
-        report::{self, Report},
-    },
+    console, mail,
+    report::{self, Report},
+    system, trace,
+    vm::{self, ending, focus, interrupts},
 };
 use core::{
     hint::spin_loop,
@@ -85,7 +84,7 @@ fn serve_vcpus(core: &mut Core) {
             ending::parked(member.vcpu_ref, index);
             account = account.with(place);
             // As `run::park` does: from now on its budget is the others'.
-            if let (false, Some(budget)) = (shares, &mut member.budget) {
+            if let (false, Some(budget)) = (shares, member.budget.as_mut()) {
                 budget.note(member.vcpu_ref, index, false);
             }
         }
@@ -96,7 +95,7 @@ fn serve_vcpus(core: &mut Core) {
             }
         }
         let budget = if is_current { &mut core.budget } else { &mut member.budget };
-        let Some(budget) = budget else { continue };
+        let Some(budget) = budget.as_mut() else { continue };
         if freed && (is_current || budget.holds()) {
             let event = if is_current { BudgetEvent::Count } else { BudgetEvent::Descheduled };
             budget.step(member.vcpu_ref, index, timer::now_ns(), event);
@@ -145,5 +144,5 @@ fn end_system(core: &mut Core) {
     if let Some(wire) = &mut core.wire {
         wire.flush();
     }
-    crate::board::start::power_off();
+    crate::start::power_off();
 }

@@ -6,15 +6,14 @@
 //! asked for ([`action::Action`]).
 
 pub mod action;
-#[cfg(feature = "shared-cores")]
 pub mod admission;
+pub mod cpu;
+pub mod devices;
 pub mod fault;
 pub mod inject;
 pub mod interrupts;
+pub mod lifecycle;
 pub mod messages;
-#[cfg_attr(not(feature = "shared-cores"), path = "no_partition.rs")]
-pub mod partition;
-#[cfg_attr(not(feature = "guest-pmu"), path = "no_pmu.rs")]
 pub mod pmu;
 pub mod prepare;
 pub mod run;

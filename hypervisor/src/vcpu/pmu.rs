@@ -1,6 +1,7 @@
 //! The PMU of a vCPU that was granted one: between its model (`weir_vdev::pmu`), which decides, and
 //! the core's counters.
 
+use super::cpu::Core;
 use super::inject::inject_undefined;
 use crate::{
     arch::{
@@ -13,11 +14,11 @@ use crate::{
         },
         sysreg,
     },
-    cpu::Core,
     notice::{self, Text},
+    optional::Optional,
     vm::{VcpuRef, interrupts::settle},
 };
-use weir_abi::{KEPT_COUNTERS, MAX_PMU_COUNTERS};
+use weir_abi::{Features, KEPT_COUNTERS, MAX_PMU_COUNTERS};
 use weir_trace::wire::ExitCause;
 use weir_vdev::{
     esr::SysRegAccess,
@@ -30,7 +31,7 @@ const _: () = assert!(MAX_PMU_COUNTERS as usize <= MOST, "the model has them all
 /// After its budget has started.
 pub fn start(core: &mut Core) {
     let Some(vcpu_ref) = core.sole else { return };
-    let count = vcpu_ref.vm.view().vm.pmu;
+    let count = if Features::BUDGETS.is_built() { vcpu_ref.vm.view().vm.pmu } else { 0 };
     let intid = pmu_intid(core.id);
     if count == 0 {
         core.budget_intid = intid;
@@ -47,13 +48,13 @@ pub fn start(core: &mut Core) {
         ]);
     }
     Line::new(intid, core.id).claim(core.id);
-    core.pmu = Some(VirtualPmu::new(count));
+    core.pmu = Optional::new(Some(VirtualPmu::new(count)));
     reset(core);
 }
 
 /// The vCPU comes on, or goes off: its counters stand still at 0.
 pub fn reset(core: &mut Core) {
-    if let (Some(pmu), Some(vcpu_ref)) = (&mut core.pmu, core.sole) {
+    if let (Some(pmu), Some(vcpu_ref)) = (core.pmu.as_mut(), core.sole) {
         pmu.reset(&mut Granted(vcpu_ref.vm.view().vm.pmu));
         update(core, vcpu_ref);
     }
@@ -61,7 +62,7 @@ pub fn reset(core: &mut Core) {
 
 /// The interrupt came, or something may have changed its line.
 pub fn update(core: &mut Core, vcpu_ref: &'static VcpuRef) {
-    if let Some(pmu) = &mut core.pmu {
+    if let Some(pmu) = core.pmu.as_mut() {
         let high = pmu.line(&mut Granted(vcpu_ref.vm.view().vm.pmu));
         let kick = vcpu_ref.vm.gic.lock().set_private_level(vcpu_ref.vcpu, INTID, high);
         settle(vcpu_ref.vm, vcpu_ref.vcpu, kick);
@@ -76,7 +77,7 @@ pub fn access(
     vcpu_ref: &'static VcpuRef,
     access: SysRegAccess,
 ) -> bool {
-    let Some(pmu) = &mut core.pmu else { return false };
+    let Some(pmu) = core.pmu.as_mut() else { return false };
     let value = if access.is_write() { frame.get(access.rt()) } else { 0 };
     let mut counters = Granted(vcpu_ref.vm.view().vm.pmu);
     // SPSR_EL2.M: EL0, of either width.

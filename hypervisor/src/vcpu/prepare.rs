@@ -2,7 +2,7 @@
 
 use crate::{
     arch::{context::stop_timers, memory, pmu, sysreg},
-    board::start,
+    start,
 };
 use weir_units::{Pa, VmId};
 use weir_vdev::{id::Controls, smccc::Mitigations};

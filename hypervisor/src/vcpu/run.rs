@@ -6,14 +6,14 @@
 //! model of the GIC, and its timers stop. On a core with one vCPU the state stays while the vCPU
 //! waits; it leaves only when the vCPU is powered down or off.
 
-#[cfg_attr(not(feature = "shared-cores"), path = "run/no_shared.rs")]
 mod shared;
 
 use super::{
     action::Action,
+    cpu::Core,
     interrupts::{drain, own_interrupt},
+    lifecycle::{self, Next, Start},
     messages::serve,
-    partition::Ready,
     pmu,
     prepare::keep_branches_apart,
     schedule::{Calls, Member, OffCoreState, is_called, off},
@@ -25,19 +25,17 @@ use crate::{
         sysreg::{self, cntpct_el0},
         timer, wait_for_interrupt,
     },
-    budget, console,
-    cpu::Core,
-    mail, system,
+    budget, console, mail, system,
     trace::RecordKind,
     virtio::service,
     vm::{
         Ending, VcpuRef, debug, ending,
         interrupts::{Lines, kick},
-        lifecycle::{self, Next, Start},
         space::Load,
     },
 };
 use weir_abi::schedule::LOSE_TICKS;
+use weir_sched::partition::Ready;
 use weir_trace::{
     record::outgoing,
     wire::{FaultKind, What, WireEvent},
@@ -67,7 +65,7 @@ pub extern "C" fn handle_action(core: &mut Core) {
 /// What an interrupt left to do. Called by the vectors if the fast path returned
 /// [`Exit::ACT`](super::action::Exit::ACT).
 pub extern "C" fn handle_interrupt(core: &mut Core) {
-    if core.sole.is_none() {
+    if core.is_shared() {
         return shared::handle_interrupt(core);
     }
     serve_interrupt(core);
@@ -249,7 +247,7 @@ fn has_pending(vcpu_ref: &'static VcpuRef, wakes: Signaling) -> bool {
 /// again.
 fn note(core: &mut Core, vcpu_ref: &VcpuRef, on: bool) {
     let index = core.id;
-    if let Some(budget) = &mut core.budget {
+    if let Some(budget) = core.budget.as_mut() {
         budget.note(vcpu_ref, index, on);
         core.arm();
     }
@@ -344,7 +342,7 @@ fn enter(core: &mut Core, entity: u8) {
     let Some(member) = schedule.member(entity) else { return };
     let vcpu_ref = member.vcpu_ref;
     let VcpuRef { vm, vcpu, .. } = *vcpu_ref;
-    if let Some(budget) = &mut member.budget {
+    if let Some(budget) = member.budget.as_mut() {
         budget.enter(index);
         budget.resume(vcpu_ref, index);
         if budget.holds() {
@@ -397,7 +395,7 @@ fn enter(core: &mut Core, entity: u8) {
         vcpu_ref.record(RecordKind::VcpuResume, 0, 0, 0);
     }
     if let Some(schedule) = core.schedule.as_deref_mut()
-        && let Some(shared) = &mut schedule.partition
+        && let Some(shared) = schedule.partition.as_mut()
         && shared.partition.needs_entries()
     {
         shared.partition.entered(Nanos(timer::now_ns()));
@@ -456,8 +454,8 @@ fn detach_gic(core: &mut Core, vcpu_ref: &VcpuRef) {
 
 /// Notes that the vCPU that had the core has left it, and gives it its `budget` back. Returns it,
 /// whose state the caller sets.
-fn vacate(core: &mut Core, mut budget: Option<budget::Handle>) -> Option<&mut Member> {
-    if let Some(budget) = &mut budget {
+fn vacate(core: &mut Core, mut budget: budget::Handle) -> Option<&mut Member> {
+    if let Some(budget) = budget.as_mut() {
         budget.leave(core.id);
     }
     let schedule = core.schedule.as_deref_mut()?;
@@ -477,7 +475,7 @@ fn wait(core: &mut Core) -> bool {
     let Some(vcpu_ref) = core.current.filter(|vcpu_ref| !has_pending(vcpu_ref, wakes)) else {
         return false;
     };
-    if core.sole.is_none() {
+    if core.is_shared() {
         suspend(core, vcpu_ref, wakes, |_| ());
         return true;
     }
@@ -553,7 +551,7 @@ fn park(core: &mut Core) {
     let Some(vcpu_ref) = core.current else { return };
     let vm = vcpu_ref.vm;
     // Before the leader sees that this vCPU is off, and before another VM has the core.
-    if core.sole.is_none() && serror::take() {
+    if core.is_shared() && serror::take() {
         ending::stop(vm, FaultKind::SError);
     }
     vcpu_ref.record(RecordKind::VcpuOff, 0, 0, 0);
@@ -573,7 +571,7 @@ fn park(core: &mut Core) {
 /// be blamed for it.
 fn blame_serror(core: &mut Core) {
     if let Some(vcpu_ref) = core.current
-        && core.sole.is_none()
+        && core.is_shared()
         && serror::take()
     {
         let _ = super::fault::fault(core, vcpu_ref, FaultKind::SError, 0);
@@ -594,7 +592,7 @@ fn lead(core: &mut Core, entity: u8) {
         Next::Again => OffCoreState::Ending(0),
         Next::Halt => OffCoreState::Halting(ResetStep::default()),
         Next::Restart => {
-            if let Some(budget) = &mut member.budget {
+            if let Some(budget) = member.budget.as_mut() {
                 budget.begin_load(vcpu_ref, core.id);
             }
             OffCoreState::Loading(Load::default())

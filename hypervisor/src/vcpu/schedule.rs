@@ -14,22 +14,19 @@
 //! So no VM can take the core in another's time more than once per line and once per time slice of
 //! its own. [`CoreSchedule::charge`] charges that time to it.
 
-#[cfg_attr(not(feature = "shared-cores"), path = "schedule/no_shared.rs")]
 mod shared;
 
-use super::partition::{self, MEMBERS, Ready, ReadySchedule};
+use super::lifecycle::{self, Start};
 use crate::{
     arch::{context::GuestContext, timer},
     budget::{self, Event as BudgetEvent},
-    vm::{
-        self, CoreLocal, VcpuRef, ending,
-        lifecycle::{self, Start},
-        space::Load,
-        vcpu_on,
-    },
+    optional::Optional,
+    system,
+    vm::{self, CoreLocal, VcpuRef, ending, space::Load, vcpu_on},
 };
-use core::cell::UnsafeCell;
-use weir_abi::MAX_CORES;
+use core::{cell::UnsafeCell, mem::MaybeUninit};
+use weir_abi::{Features, MAX_CORES, MAX_VMS, ReadySchedule};
+use weir_sched::partition::Ready;
 use weir_trace::record::{NO_VM, outgoing};
 use weir_units::CoreId;
 use weir_vdev::gic::{ResetStep, Signaling};
@@ -66,7 +63,7 @@ pub struct Member {
     /// Since when it wants the core, in ns, if it is ready.
     pub since: u64,
     /// Its memory budget; while it is current, the core has it.
-    pub budget: Option<budget::Handle>,
+    pub budget: budget::Handle,
     /// It has not had the core since it came on.
     pub fresh: bool,
     /// Why EL2 was interrupted for it since it last had the core.
@@ -84,7 +81,7 @@ impl Member {
         self.state = OffCoreState::Ready;
         self.since = timer::now_ns();
         self.fresh = true;
-        if let Some(budget) = &mut self.budget {
+        if let Some(budget) = self.budget.as_mut() {
             budget.come_on(vcpu_ref, core);
         }
         lifecycle::started(vcpu_ref);
@@ -103,8 +100,8 @@ pub struct Calls {
 /// The vCPUs of a core.
 pub struct CoreSchedule {
     /// Decides between the vCPUs; `None` on a core that has one vCPU or none.
-    pub partition: Option<ReadySchedule>,
-    members: [Option<Member>; MEMBERS],
+    pub partition: Optional<ReadySchedule, { Features::SHARED_CORES.is_built() }>,
+    members: [Option<Member>; MAX_VMS],
     /// The member with its state on the core.
     pub current: Option<u8>,
     /// Of the lines that have a rule.
@@ -126,8 +123,8 @@ pub struct CoreSchedule {
 impl CoreSchedule {
     /// The schedule of core `core`.
     fn new(core: CoreId) -> Option<Self> {
-        let partition = partition::of_core(core);
-        let mut members = [const { None }; MEMBERS];
+        let partition = Optional::new(system::get().shared(core.index()));
+        let mut members = [const { None }; MAX_VMS];
         let add = |place: &mut Option<Member>, vcpu_ref: &'static VcpuRef| {
             let state = if vcpu_ref.vcpu == 0 {
                 OffCoreState::Loading(Load::default())
@@ -138,13 +135,13 @@ impl CoreSchedule {
                 vcpu_ref,
                 state,
                 since: 0,
-                budget: None,
+                budget: budget::Handle::NONE,
                 fresh: true,
                 called: Calls::default(),
                 wakes: Signaling::ALL,
             });
         };
-        if let Some(shared) = &partition {
+        if let Some(shared) = partition.as_ref() {
             for (place, vm) in members.iter_mut().zip(shared.vms()) {
                 add(place, vm::at((*vm).into()).and_then(|vm| vcpu_on(vm, core))?);
             }
@@ -172,7 +169,7 @@ impl CoreSchedule {
     pub fn start_budgets(&mut self, core: CoreId) {
         for (place, member) in self.members.iter_mut().flatten().enumerate() {
             member.budget = budget::start(core, place, member.vcpu_ref);
-            if let Some(budget) = &mut member.budget {
+            if let Some(budget) = member.budget.as_mut() {
                 budget.leave(core);
             }
         }
@@ -207,7 +204,7 @@ impl CoreSchedule {
         for (place, member) in self.members.iter_mut().enumerate() {
             let Some(member) = member else { break };
             // Most are so: ready, and without a budget, or with their budget on the core.
-            if let (OffCoreState::Ready, None) = (&member.state, &member.budget) {
+            if let (OffCoreState::Ready, None) = (&member.state, member.budget.as_ref()) {
                 if !(held && current == Some(place)) {
                     ready = ready.with(place as u8);
                 }
@@ -215,7 +212,7 @@ impl CoreSchedule {
             }
             // The budget of a vCPU that is off goes to others in each period. On a core that vCPUs
             // share, it does not: that would interrupt the others.
-            if let Some(budget) = &mut member.budget
+            if let Some(budget) = member.budget.as_mut()
                 && budget.is_off()
                 && self.partition.is_none()
             {
@@ -243,7 +240,7 @@ impl CoreSchedule {
                 member.state = OffCoreState::Ending(0);
                 self.account = self.account.with(place as u8);
             }
-            let held = match (&member.state, &mut member.budget) {
+            let held = match (&member.state, member.budget.as_mut()) {
                 (OffCoreState::Off, _) => true,
                 (OffCoreState::Ready, _) if current == Some(place) => held,
                 // The load at the system's start is not charged.
@@ -284,8 +281,8 @@ impl CoreSchedule {
 }
 
 /// In addition to the cores' own data, which are small so that one instruction reaches each field.
-static SCHEDULES: [CoreLocal<Option<CoreSchedule>>; MAX_CORES] =
-    [const { CoreLocal(UnsafeCell::new(None)) }; MAX_CORES];
+static SCHEDULES: [CoreLocal<MaybeUninit<CoreSchedule>>; MAX_CORES] =
+    [const { CoreLocal(UnsafeCell::new(MaybeUninit::uninit())) }; MAX_CORES];
 
 /// Makes the schedule of core `core`; on that core, once. Not inlined, so that its stack frame does
 /// not outlive it.
@@ -293,8 +290,7 @@ static SCHEDULES: [CoreLocal<Option<CoreSchedule>>; MAX_CORES] =
 pub fn of_core(core: CoreId) -> Option<&'static mut CoreSchedule> {
     // SAFETY: each core calls this once, and no other code accesses its element.
     let place = unsafe { &mut *SCHEDULES[core.index() % MAX_CORES].0.get() };
-    *place = CoreSchedule::new(core);
-    place.as_mut()
+    CoreSchedule::new(core).map(|schedule| place.write(schedule))
 }
 
 /// Returns whether a vCPU that is off its core has an interrupt that ends its wait, or has to look

@@ -3,6 +3,8 @@
 
 use super::{
     action::{Action, Exit},
+    cpu::Core,
+    devices::{self, Trapped},
     fault::fault,
     inject::{inject, inject_undefined, prepare, take},
     interrupts::drain,
@@ -10,18 +12,13 @@ use super::{
 };
 use crate::{
     arch::{Frame, gic::Version, pmu::granted::VirtualPmu, sysreg},
-    board::start,
     budget::{self, Counts},
-    cpu::Core,
-    virtio::{
-        self, Answer, Completions,
-        service::{self, Notified},
-    },
+    start,
+    virtio::{self, Answer, Completions, calls},
     vm::{
-        Ending, VcpuRef, debug,
-        devices::{self, Trapped},
-        ending, focus, ids,
+        Ending, VcpuRef, debug, ending, focus, ids,
         interrupts::{kick, kick_some},
+        virtio::notify::Notified,
     },
 };
 use weir_abi::OnOutside;
@@ -104,7 +101,7 @@ fn deny_call(frame: &mut Frame, vcpu_ref: &VcpuRef) {
 
 #[inline(never)]
 fn complete(frame: &mut Frame, vcpu_ref: &VcpuRef, devices: u64) -> Exit {
-    match service::complete(vcpu_ref, devices) {
+    match calls::complete(vcpu_ref, devices) {
         Completions::Taken(ticks) => [frame.x[0], frame.x[1]] = [0, ticks],
         // The program counter goes back to the call, with the rest of its devices.
         Completions::Left(rest) => {
@@ -365,7 +362,7 @@ fn notification(
 ) -> Exit {
     vcpu_ref.exit(ExitCause::Virtio);
     skip(syndrome);
-    service::notify(vcpu_ref, device, value as u32);
+    calls::notify(vcpu_ref, device, value as u32);
     Exit::resume()
 }
 

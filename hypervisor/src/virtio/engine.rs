@@ -11,12 +11,12 @@
 use crate::{
     arch::{
         dsb_sy,
-        engine::{self, Channel, guest_ram, publish},
+        engine::{Channel, guest_ram, publish},
         lock::Lock,
         memory, relax, timer,
     },
-    board::{ENGINE_BURST, ENGINE_IS_COHERENT, ENGINE_OUTSTANDING},
-    notice, system,
+    board::{ENGINE_BURST, ENGINE_IS_COHERENT, ENGINE_OUTSTANDING, ENGINE_PORT, HAS_ENGINE},
+    notice, start as firmware, system,
     vm::VcpuRef,
 };
 use weir_abi::{ENGINE_CHUNK, NO_ENGINE};
@@ -24,7 +24,9 @@ use weir_partition::flows::ENGINE_LIMIT;
 use weir_trace::wire::{Denial, Regulator};
 use weir_units::{Nanos, Pa};
 use weir_vdev::smccc::{ENGINE_HAS_FAILED, ENGINE_IS_BUSY};
-use weir_zdma::{Answer, Burst, ChannelSettings, Descriptors, LONGEST, Outcome, Side, Transfer};
+use weir_zdma::{
+    Answer, Burst, ChannelSettings, Descriptors, FUNCTION, LONGEST, Outcome, Side, Transfer,
+};
 
 const _: () = assert!(LONGEST as u64 == ENGINE_CHUNK);
 
@@ -59,7 +61,7 @@ const SETTINGS: ChannelSettings = ChannelSettings {
 };
 
 fn is_used() -> bool {
-    system::get().header.engine_from != NO_ENGINE
+    HAS_ENGINE && system::get().header.engine_from != NO_ENGINE
 }
 
 /// Sets the channel up; on the boot core, before another starts.
@@ -83,12 +85,17 @@ pub fn regulate() -> Option<(Regulator, u64)> {
     if !is_used() || level == 0 {
         return None;
     }
-    Some(match engine::regulate(level) {
+    Some(match limit(level) {
         Answer::Set => (Regulator::Set, level),
         Answer::Absent => (Regulator::Absent, 0),
         Answer::Version(version) => (Regulator::Version, version.into()),
         Answer::Refused(error) => (Regulator::Refused, error),
     })
+}
+
+/// Has the firmware limit the engine to `level`; see [`weir_zdma::regulate`].
+fn limit(level: u64) -> Answer {
+    weir_zdma::regulate(ENGINE_PORT, level, |arguments| firmware::sip(FUNCTION, arguments))
 }
 
 /// Has the engine move `len` bytes from address `from` of the broker's to `to`, on the broker's
@@ -128,7 +135,7 @@ pub fn start(vcpu_ref: &VcpuRef, from: u64, to: u64, len: u64) -> bool {
 /// [`Transfer::finish`]. Returns none if the caller is not the broker or has started nothing.
 #[inline(never)]
 pub fn finish(vcpu_ref: &VcpuRef, gives_up: bool) -> Option<u64> {
-    if !vcpu_ref.vm.is_broker() {
+    if !HAS_ENGINE || !vcpu_ref.vm.is_broker() {
         return None;
     }
     let mut engine = ENGINE.lock();
@@ -149,6 +156,9 @@ pub fn finish(vcpu_ref: &VcpuRef, gives_up: bool) -> Option<u64> {
 /// completes what it has begun, accesses no memory any more. Does not wait: the caller asks again
 /// after its core has taken interrupts.
 pub fn close() -> bool {
+    if !HAS_ENGINE {
+        return true;
+    }
     let mut engine = ENGINE.lock();
     let now = Nanos(timer::now_ns());
     let Engine { channel, transfer, closing, .. } = &mut *engine;
@@ -163,4 +173,21 @@ pub fn close() -> bool {
     }
     *closing = None;
     true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::arch::machine::{recorded, set_next};
+
+    #[test]
+    fn the_firmware_is_asked_once_it_said_its_version() {
+        let version = "smc 0xc2002000 0x7765697200000000";
+        assert_eq!(limit(40), Answer::Absent, "-1");
+        assert_eq!(recorded(), [version]);
+        set_next("smc 0xc2002000", &[0x7765_6972_0001_0000, 0]);
+        assert_eq!(limit(40), Answer::Set);
+        let level = format!("smc 0xc2002000 0x7765697200000001 {ENGINE_PORT:#x} 0x28 0x28");
+        assert_eq!(recorded(), [version, &level]);
+    }
 }

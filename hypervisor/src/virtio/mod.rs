@@ -1,15 +1,11 @@
 //! The virtio devices of VMs: the socket devices of VMs in [`flows`], the network devices of VMs at
 //! the [`switch`], the I/O [`service`] VM behind both, and the DMA [`engine`] that works for it.
 
-#[cfg_attr(not(feature = "engine"), path = "no_engine.rs")]
+pub mod calls;
 pub mod engine;
-#[cfg_attr(not(feature = "flows"), path = "no_flows.rs")]
 pub mod flows;
-#[cfg(any(feature = "flows", feature = "switch"))]
 mod ram;
-#[cfg_attr(not(any(feature = "flows", feature = "switch")), path = "no_service.rs")]
 pub mod service;
-#[cfg_attr(not(feature = "switch"), path = "no_switch.rs")]
 pub mod switch;
 
 use crate::vm::Vm;
@@ -25,7 +21,6 @@ pub fn init(address: u64) {
 }
 
 /// What became of the broker's completions.
-#[allow(dead_code, reason = "without a broker all are denied")]
 pub enum Completions {
     /// EL2 was so long busy with them, in ticks.
     Taken(u64),
@@ -37,7 +32,6 @@ pub enum Completions {
 }
 
 /// What became of an access to a device.
-#[allow(dead_code, reason = "without a broker no device is waited for")]
 pub enum Answer {
     /// It was carried out; a load reads this.
     Done(u64),

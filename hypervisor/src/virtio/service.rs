@@ -1,21 +1,20 @@
 //! The I/O service VM, the broker: the memory that EL2 shares with it, and its wake-up.
 
-use super::{Completions, engine, flows as sockets, switch};
+use super::engine;
 use crate::{
     arch::{relax, set_once::SetOnce, timer},
     board::{ENGINE_IS_COHERENT, ENGINE_LINE},
     system,
-    vm::{self, VcpuRef, Vm, ending, interrupts::kick_some},
+    vm::{self, Vm, ending, interrupts::kick_some},
 };
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use weir_abi::{PARTITION_IPA, PARTITION_LEN, VmView, WINDOWS};
+use core::sync::atomic::{AtomicBool, Ordering};
+use weir_abi::{Features, PARTITION_IPA, PARTITION_LEN, WINDOWS};
 use weir_partition::{
-    devices::{DeviceKind, DeviceSet},
     flows::{self, BrokerSettings, Doorbell, Partition},
     switch as ports,
 };
 use weir_trace::wire::FaultKind;
-use weir_units::{Ipa, Nanos};
+use weir_units::Nanos;
 use weir_vdev::gic::{Sgi, VcpuMask};
 
 /// How much of its core's time a broker may need for an access that was begun; one that needs more
@@ -31,7 +30,6 @@ pub struct Service {
     /// Flows.
     pub partition: &'static Partition,
     /// The switch.
-    #[cfg(feature = "switch")]
     pub ports: &'static ports::Shared,
     /// The broker's place in the system.
     broker: usize,
@@ -60,7 +58,6 @@ pub fn init(address: u64) -> Option<&'static Service> {
     // say is enough, page-aligned, all zeros; the type is atomics only, of which each bit pattern
     // is one, and both sides use it through atomics alone.
     let partition: &'static Partition = unsafe { &*(address as *const Partition) };
-    #[cfg(feature = "switch")]
     // SAFETY: as above, behind the partition.
     let ports: &'static ports::Shared =
         unsafe { &*((address + ports::OFFSET) as *const ports::Shared) };
@@ -91,7 +88,6 @@ pub fn init(address: u64) -> Option<&'static Service> {
     let broker = system.header.broker as usize;
     SERVICE.set(Service {
         partition,
-        #[cfg(feature = "switch")]
         ports,
         broker,
         longest_access: system.served(broker, LONGEST_ACCESS).0,
@@ -104,7 +100,7 @@ pub fn init(address: u64) -> Option<&'static Service> {
 
 /// Returns what EL2 shares with the broker, if the system has one.
 pub fn get() -> Option<&'static Service> {
-    SERVICE.get()
+    if Features::BROKER.is_built() { SERVICE.get() } else { None }
 }
 
 /// The broker has stopped.
@@ -126,92 +122,6 @@ pub fn wait_for_broker(vm: &Vm) -> Option<u64> {
 /// Returns what EL2 shares with the broker, if `vm` is the broker.
 pub fn of(vm: &Vm) -> Option<&'static Service> {
     get().filter(|service| service.broker == vm.index())
-}
-
-/// The most devices that one call interrupts, of which each takes some 340 instructions.
-const INTERRUPTED: u32 = 3;
-
-/// The broker says that it has completions for `devices`; on its core. Each device is read once
-/// and interrupted at most once, independently of the broker's claims. The receivers of packets are
-/// interrupted first.
-pub fn complete(vcpu_ref: &VcpuRef, devices: u64) -> Completions {
-    let begun = timer::ticks();
-    let Some(service) = of(vcpu_ref.vm) else { return Completions::Denied };
-    let (mut devices, mut left) = (DeviceSet::from_word(devices), INTERRUPTED);
-    let mut raised = sockets::Raised::new();
-    while let Some((kind, port)) = devices.first() {
-        if left == 0 {
-            if !devices.has_receivers() {
-                sockets::record(service, vcpu_ref, &mut devices, &raised);
-            }
-            return Completions::Left(devices.to_word());
-        }
-        devices.remove_first();
-        let Some(vm) = vm::at(port) else { continue };
-        let is_interrupted = match kind {
-            DeviceKind::Receiver | DeviceKind::Sender => {
-                sockets::complete(service, vm, &mut raised)
-            }
-            DeviceKind::Network => switch::complete(service, vm),
-        };
-        left -= u32::from(is_interrupted);
-    }
-    sockets::record(service, vcpu_ref, &mut devices, &raised);
-    Completions::Taken(timer::ticks().wrapping_sub(begun))
-}
-
-/// The registers by which the drivers of a VM notify the broker, on the MMIO transport. A store to
-/// one of them comes with each packet, so that they are looked for before other registers.
-pub struct NotifyRegisters {
-    socket: AtomicU64,
-    network: AtomicU64,
-}
-
-/// A device with such a register.
-#[derive(Clone, Copy)]
-pub enum Notified {
-    /// The socket device.
-    Socket,
-    /// The network device.
-    Network,
-}
-
-impl NotifyRegisters {
-    /// Returns those of a VM without devices: the values are no addresses.
-    pub const fn new() -> Self {
-        Self { socket: AtomicU64::new(u64::MAX), network: AtomicU64::new(u64::MAX) }
-    }
-
-    /// Notes where those of a VM are; on the boot core, before it starts another.
-    pub fn set(&self, view: &VmView<'_>) {
-        // Relaxed, here and below: no other core runs yet.
-        for (place, register) in [
-            (&self.socket, sockets::notify_register(view)),
-            (&self.network, switch::notify_register(view)),
-        ] {
-            place.store(register.map_or(u64::MAX, |ipa| ipa.0), Ordering::Relaxed);
-        }
-    }
-
-    /// Returns the device whose register a store of `size` bytes at `ipa` writes.
-    #[inline(always)]
-    pub fn find(&self, ipa: Ipa, size: u8) -> Option<Notified> {
-        let is = |place: &AtomicU64| ipa.0 == place.load(Ordering::Relaxed) && size == 4;
-        if is(&self.socket) {
-            Some(Notified::Socket)
-        } else {
-            is(&self.network).then_some(Notified::Network)
-        }
-    }
-}
-
-/// Carries out a store of `value` to such a register.
-#[inline(always)]
-pub fn notify(vcpu_ref: &'static VcpuRef, device: Notified, value: u32) {
-    match device {
-        Notified::Socket => sockets::notify_by(vcpu_ref, value),
-        Notified::Network => switch::notify_by(vcpu_ref.vm, value),
-    }
 }
 
 impl Service {

@@ -15,10 +15,11 @@ use crate::{
     notice::{self, Text},
 };
 use core::{iter::successors, ops::Range};
-use weir_abi::{PackedSystem, PageSpan, VmView};
+use weir_abi::{Features, PackedSystem, PageSpan, VmView};
 use weir_paging::{
+    PAGE,
     cache::{Difference, Quantity},
-    table::{PAGE, Table, stage1},
+    table::{Table, stage1},
 };
 use weir_units::CoreId;
 
@@ -40,7 +41,9 @@ pub unsafe fn move_in(system: &PackedSystem<'static>) {
 /// prints each difference. Refuses the system if the machine lacks a color bit that separates
 /// owners, as their memory would share cache sets.
 pub fn check_cache(system: &PackedSystem) {
-    let Some(built_for) = system.cache() else { return };
+    let Some(built_for) = system.cache().filter(|_| Features::PAGE_CLASSES.is_built()) else {
+        return;
+    };
     let there = cache::last().unwrap_or_default();
     let mut differences = built_for.differences(&there).peekable();
     if differences.peek().is_none() {

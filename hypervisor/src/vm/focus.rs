@@ -2,7 +2,7 @@
 //! and one at a time sees (mobivmm, IV).
 //!
 //! It moves when input for another VM is typed at the console, or by a hypercall of a VM with
-//! `focus = true`. The input moves at once. The devices follow together, when none of tnext lines
+//! `focus = true`. The input moves at once. The devices follow together, when none of their lines
 //! is being handled: an interrupt that has come to a VM is that VM's to its end, and the devices
 //! with it; one that it has not taken yet is withdrawn, and comes to the next one. To all others
 //! the registers read as zero and take nothing.
@@ -16,7 +16,7 @@ use crate::{
     console,
 };
 use core::sync::atomic::{AtomicU8, Ordering};
-use weir_abi::{ACTIVE, Irq, Region};
+use weir_abi::{ACTIVE, Features, Irq, Region};
 use weir_units::{IntId, Ipa};
 
 /// No VM.
@@ -59,6 +59,9 @@ fn show(vm: &Vm, visible: bool) {
 /// Gives the focus to the first VM that has active devices; on the boot core, before it starts
 /// another.
 pub fn init() {
+    if !Features::SHARED_CORES.is_built() {
+        return;
+    }
     let Some(home) = home() else { return };
     for vm in all() {
         show(vm, false);
@@ -78,7 +81,7 @@ fn give_to(vm: &Vm) {
 /// Whether the active devices are VM `vm`'s now.
 #[must_use]
 pub fn is_with(vm: &Vm) -> bool {
-    usize::from(HOLDER.load(Ordering::Relaxed)) == vm.index()
+    Features::SHARED_CORES.is_built() && usize::from(HOLDER.load(Ordering::Relaxed)) == vm.index()
 }
 
 /// Whether `ipa` is of an active device of the VM's.
@@ -86,12 +89,16 @@ pub fn is_with(vm: &Vm) -> bool {
 #[inline(never)]
 #[must_use]
 pub fn covers(vm: &Vm, ipa: u64) -> bool {
-    regions(vm).any(|region| ipa.wrapping_sub(region.ipa) < region.len)
+    Features::SHARED_CORES.is_built()
+        && regions(vm).any(|region| ipa.wrapping_sub(region.ipa) < region.len)
 }
 
 /// VM `vm` asks that the focus go to the one at place `to` of the system; whether it may.
 #[must_use]
 pub fn request(vm: &Vm, to: u64) -> bool {
+    if !Features::SHARED_CORES.is_built() {
+        return false;
+    }
     let there = usize::try_from(to).ok().and_then(|to| at(to));
     let runs = |there: &&Vm| !there.halted.load(Ordering::Relaxed);
     let Some(there) = there.filter(runs).filter(|_| vm.view().vm.focus != 0) else {
@@ -104,6 +111,9 @@ pub fn request(vm: &Vm, to: u64) -> bool {
 /// Moves the devices to the VM that has the console's input, unless they are there, or in the midst
 /// of an interrupt: then the end of that leads here again.
 pub fn hand_over() {
+    if !Features::SHARED_CORES.is_built() {
+        return;
+    }
     let _moving = MOVING.lock();
     let to = console::focus();
     let from = usize::from(HOLDER.load(Ordering::Relaxed));
@@ -162,6 +172,9 @@ fn let_go(vm: &'static Vm) -> bool {
 
 /// A boot of the VM has ended, with all of its vCPUs off; another one `follows` or not.
 pub fn give_back(vm: &'static Vm, follows: bool) {
+    if !Features::SHARED_CORES.is_built() {
+        return;
+    }
     let is_home = home().is_some_and(|home| core::ptr::eq(home, vm));
     if console::focus() != vm.index() && !is_with(vm) || follows && is_home {
         return;

@@ -1,7 +1,7 @@
 //! Lines that are masked for want of credit.
 
 use core::sync::atomic::{AtomicU32, Ordering};
-use weir_abi::INTID_LIMIT;
+use weir_abi::{Features, INTID_LIMIT};
 use weir_units::IntId;
 
 /// The lines that are masked for want of credit: see `admission`.
@@ -10,6 +10,9 @@ static MASKED: [AtomicU32; INTID_LIMIT as usize / 32] =
 
 /// Whether interrupt `intid` is masked for want of credit.
 pub fn is_masked(IntId(intid): IntId) -> bool {
+    if !Features::SHARED_CORES.is_built() {
+        return false;
+    }
     let word = MASKED.get(intid as usize / 32);
     // Relaxed: written and read under the VM's lock of the GIC.
     word.is_some_and(|word| word.load(Ordering::Relaxed) >> (intid % 32) & 1 != 0)

@@ -1,23 +1,17 @@
 //! The virtual machines: what cores share of each.
 
+pub mod budget;
 pub mod debug;
-pub mod devices;
-#[cfg_attr(not(feature = "page-classes"), path = "undivided.rs")]
 pub mod divided;
 pub mod ending;
-#[cfg_attr(not(feature = "focus"), path = "no_focus.rs")]
 pub mod focus;
 pub mod interrupts;
-pub mod lifecycle;
-#[cfg_attr(not(feature = "shared-cores"), path = "no_masked.rs")]
 pub mod masked;
-#[cfg_attr(not(feature = "focus"), path = "no_moving.rs")]
 pub mod moving;
 pub mod ownership;
-#[cfg_attr(not(feature = "pci"), path = "no_pci.rs")]
 pub mod pci;
-pub mod report;
 pub mod space;
+pub mod virtio;
 
 use crate::{
     arch::{
@@ -25,14 +19,11 @@ use crate::{
         gic::{self, Version},
         lock::Lock,
         memory,
-        pmu::granted,
         set_once::SetOnce,
         sysreg,
     },
-    budget::shared::VmBudget,
     console, halt, system,
     trace::{self, Origin, Ring},
-    virtio::{flows::socket, service::NotifyRegisters, switch::port},
 };
 use core::{
     cell::UnsafeCell,
@@ -40,7 +31,7 @@ use core::{
     ptr,
     sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering},
 };
-use weir_abi::{INTID_LIMIT, MAX_CORES, MAX_VMS, VM_LEN, VmView};
+use weir_abi::{Features, INTID_LIMIT, MAX_CORES, MAX_VMS, VM_LEN, VmView};
 use weir_trace::wire::{DENIALS, Denial, EXIT_CAUSES, ExitCause, FAULT_KINDS, What, WireEvent};
 use weir_units::{CoreId, IntId, Pa, VmId};
 use weir_vdev::{
@@ -48,13 +39,14 @@ use weir_vdev::{
     gic::{Gic, Mailboxes, VcpuMask},
     id::IdRegisters,
     pl011::Pl011,
+    pmu,
     psci::Power,
     stolen::StolenTime,
 };
 
 /// What one vCPU's core counts; only that core writes.
 pub struct VcpuCounts {
-    exits: [AtomicU64; EXIT_CAUSES],
+    pub exits: [AtomicU64; EXIT_CAUSES],
     injected: AtomicU64,
 }
 
@@ -78,7 +70,7 @@ impl VcpuCounts {
 
     /// How often interrupts were put into list registers: each timer's and device's that is an exit
     /// has one.
-    fn all_injected(&self) -> u64 {
+    pub fn all_injected(&self) -> u64 {
         let exits = |cause| self.exits[cause as usize].load(Ordering::Relaxed);
         let counted = exits(ExitCause::Timer).wrapping_add(exits(ExitCause::DeviceIrq));
         self.injected.load(Ordering::Relaxed).wrapping_add(counted)
@@ -95,9 +87,9 @@ fn add(counter: &AtomicU64) {
 pub struct Vcpu {
     /// Its core; set once, by [`init`].
     core: AtomicU8,
-    counts: VcpuCounts,
+    pub counts: VcpuCounts,
     /// It left the guest, and its core waits.
-    parked: AtomicBool,
+    pub parked: AtomicBool,
     /// Where it comes on.
     start: Lock<Start>,
     /// Folds asked for and done: see [`interrupts::fold_others`].
@@ -203,29 +195,30 @@ pub struct Vm {
     /// The virtual PL011.
     pub uart: Lock<Pl011>,
     /// The socket device, of a VM in a flow.
-    pub socket: socket::FlowDevice,
+    pub socket: virtio::socket::FlowDevice,
     /// The network device, where it has one.
-    pub net: port::SwitchDevice,
+    pub net: virtio::network::SwitchDevice,
     /// Where its drivers notify the broker.
-    pub notify: NotifyRegisters,
+    pub notify: virtio::notify::NotifyRegisters,
     /// What its cores share of its memory budget.
-    pub budget: VmBudget,
+    pub budget: budget::VmBudget,
     /// The PSCI state of its vCPUs, while it runs.
     pub power: Lock<Option<Power>>,
     vcpus: [Vcpu; MAX_CORES],
-    ending: Lock<Option<Ending>>,
+    pub ending: Lock<Option<Ending>>,
     /// When its boot began, in ns.
-    began: AtomicU64,
+    pub began: AtomicU64,
     /// Boots that ended and were followed by another.
-    restarts: AtomicU32,
-    halted: AtomicBool,
-    denials: [AtomicU64; DENIALS],
+    pub restarts: AtomicU32,
+    /// It has stopped for good.
+    pub halted: AtomicBool,
+    pub denials: [AtomicU64; DENIALS],
     /// Boots ended by force, by kind.
-    faults: [AtomicU32; FAULT_KINDS],
+    pub faults: [AtomicU32; FAULT_KINDS],
     /// Boots ended by SYSTEM_RESET.
-    resets: AtomicU32,
+    pub resets: AtomicU32,
     /// Kinds of denials in this boot.
-    denied: AtomicU32,
+    pub denied: AtomicU32,
 }
 
 /// All that is kept for a VM, in whole pages.
@@ -263,10 +256,10 @@ impl Vm {
             gic: Lock::new(Gic::new(1, 4)),
             mail: Mailboxes::new(),
             uart: Lock::new(Pl011::new()),
-            socket: socket::new_device(),
-            net: port::new_device(),
-            notify: NotifyRegisters::new(),
-            budget: VmBudget::new(),
+            socket: virtio::socket::new_device(),
+            net: virtio::network::new_device(),
+            notify: virtio::notify::NotifyRegisters::new(),
+            budget: budget::VmBudget::new(),
             power: Lock::new(None),
             vcpus: [const {
                 Vcpu {
@@ -335,7 +328,7 @@ impl Vm {
     }
 
     /// What is shared of vCPU `vcpu`.
-    fn vcpu(&self, vcpu: usize) -> &Vcpu {
+    pub fn vcpu(&self, vcpu: usize) -> &Vcpu {
         &self.vcpus[vcpu % MAX_CORES]
     }
 
@@ -388,7 +381,7 @@ impl Vm {
 
     /// Whether it moves the packets of the others' flows.
     pub fn is_broker(&self) -> bool {
-        system::get().header.broker as usize == self.index()
+        Features::BROKER.is_built() && system::get().header.broker as usize == self.index()
     }
 
     /// Whether none of its vCPUs runs.
@@ -474,7 +467,7 @@ static FRESH: Kept = Kept::new();
 /// VMs of the system.
 static COUNT: AtomicU32 = AtomicU32::new(0);
 /// VMs that have not ended for good; the broker, which serves them, is not counted.
-static ALIVE: AtomicU32 = AtomicU32::new(0);
+pub static ALIVE: AtomicU32 = AtomicU32::new(0);
 static IDS: SetOnce<IdRegisters> = SetOnce::new();
 
 /// The VMs of the system.
@@ -568,10 +561,8 @@ fn furnish(vm: &'static Vm, view: &VmView<'static>) {
     for intid in [view.vm.uart_intid, view.vm.vsock_intid, network] {
         gic.implement(IntId(intid));
     }
-    if let Some(pmu) = granted::INTID
-        && view.vm.pmu != 0
-    {
-        gic.implement(pmu);
+    if view.vm.pmu != 0 {
+        gic.implement(pmu::INTID);
     }
 }
 
@@ -593,7 +584,6 @@ static OWNERS: [AtomicU8; INTID_LIMIT as usize] =
     [const { AtomicU8::new(u8::MAX) }; INTID_LIMIT as usize];
 
 /// The VM that physical interrupt `intid` belongs to.
-#[cfg(feature = "shared-cores")]
 #[must_use]
 pub fn owner(intid: IntId) -> Option<&'static Vm> {
     let owner = OWNERS.get(intid.0 as usize)?.load(Ordering::Relaxed);

@@ -3,7 +3,7 @@
 use super::Vm;
 use crate::mail;
 use core::sync::atomic::{AtomicBool, Ordering};
-use weir_abi::Irq;
+use weir_abi::{Features, Irq};
 use weir_units::IntId;
 
 /// A VM has the active devices: their lines may have to move when they end.
@@ -17,6 +17,9 @@ pub fn set_movable() {
 /// Interrupt `intid` of VM `vm` was deactivated: devices that wait for that can be handed over.
 #[inline(never)]
 pub fn ended(vm: &Vm, intid: IntId) {
+    if !Features::SHARED_CORES.is_built() {
+        return;
+    }
     let is_active = |irq: &Irq| irq.active != 0 && irq.intid == intid.0;
     if MOVABLE.load(Ordering::Relaxed) && vm.view().irqs.iter().any(is_active) {
         // Not here: the caller holds the VM's lock.

@@ -6,10 +6,7 @@ use super::{pci, stolen_time_page};
 use crate::{arch::memory, board::RAM};
 use core::ops::{AddAssign, Range};
 use weir_abi::{PARTITION_LEN, PackedSystem, VmView};
-use weir_paging::{
-    table::{PAGE, Table},
-    walk::runs,
-};
+use weir_paging::{PAGE, table::Table, walk::runs};
 use weir_units::Pa;
 
 /// The pages found in tables.

@@ -16,7 +16,7 @@ use crate::{
     console,
     notice::{self, Text},
 };
-use weir_abi::{ECAM_LEN, MAX_FUNCTIONS, MAX_VMS, PackedSystem, PciFunction, VmView};
+use weir_abi::{ECAM_LEN, Features, MAX_FUNCTIONS, MAX_VMS, PackedSystem, PciFunction, VmView};
 use weir_paging::{
     smmu::SmmuFormat,
     table::{Builder, MapError, stage2},
@@ -44,7 +44,9 @@ static FORMAT: SetOnce<SmmuFormat> = SetOnce::new();
 
 /// The functions of VM `vm`.
 fn of(vm: usize) -> impl Iterator<Item = &'static Assigned> + Clone {
-    FUNCTIONS.iter().filter_map(SetOnce::get).filter(move |one| one.entry.vm as usize == vm)
+    let functions: &'static [SetOnce<Assigned>] =
+        if Features::PCI.is_built() { &FUNCTIONS } else { &[] };
+    functions.iter().filter_map(SetOnce::get).filter(move |one| one.entry.vm as usize == vm)
 }
 
 fn streams(vm: usize) -> impl Iterator<Item = u32> + Clone {
@@ -177,9 +179,14 @@ pub fn map_domain(
     system.map_domain(builder, view, matches!(FORMAT.get(), Some(SmmuFormat::Stage2)))
 }
 
+/// Returns what the devices of VM `vm` reach, if it has some.
+fn domain_of(vm: usize) -> Option<&'static Domain> {
+    if Features::PCI.is_built() { DOMAINS.get(vm)?.get() } else { None }
+}
+
 /// Where the tables of VM `vm`'s DMA are.
 pub fn domain(vm: usize) -> Option<u64> {
-    DOMAINS.get(vm)?.get().map(|domain| domain.root.0)
+    domain_of(vm).map(|domain| domain.root.0)
 }
 
 /// Says where the tables are that [`map_domain`] filled in for VM `vm`.
@@ -192,7 +199,7 @@ pub fn set_domain(vm: usize, root: u64) {
 /// Lets a VM's functions reach its RAM, which is as its boot begins with.
 pub fn open(vm: &Vm) {
     let index = vm.index();
-    let Some(domain) = DOMAINS.get(index).and_then(SetOnce::get) else { return };
+    let Some(domain) = domain_of(index) else { return };
     smmu::attach(streams(index), domain).unwrap_or_else(|silent| give_up(silent));
 }
 
@@ -201,7 +208,7 @@ pub fn open(vm: &Vm) {
 /// when to call again, or `None` once the functions are reset.
 pub fn close(vm: &Vm) -> Option<u64> {
     let index = vm.index();
-    let domain = DOMAINS.get(index)?.get()?;
+    let domain = domain_of(index)?;
     let mut release = RELEASES.get(index)?.lock();
     let now = timer::now_ns();
     let begun = release.get_or_insert_with(|| {
@@ -251,6 +258,9 @@ fn give_up(Silent: Silent) -> ! {
 /// Where in the configuration space of a VM's functions, or of its socket device, `ipa` is.
 #[must_use]
 pub fn offset(vm: &Vm, ipa: u64) -> Option<u64> {
+    if !Features::PCI.is_built() {
+        return None;
+    }
     let ecam = match vm.view().vm.vsock_ecam {
         0 => of(vm.index()).next()?.entry.ecam,
         ecam => ecam,
@@ -284,6 +294,9 @@ pub fn access(vm: &Vm, access: &MmioAccess, offset: u64, value: u64) -> u64 {
 /// The SMMU has refused something. If more records wait than are taken at once, its line becomes
 /// pending again, on the console core: other interrupts come first.
 pub fn report_faults() {
+    if !Features::PCI.is_built() {
+        return;
+    }
     let (faults, more) = smmu::take_faults().unwrap_or_else(|silent| give_up(silent));
     for fault in faults.into_iter().flatten() {
         let owner =

@@ -2,15 +2,16 @@
 
 use crate::{
     arch::memory::{self, Bytes, Window},
-    board::LOAD_ADDRESS,
-    budget::Counts,
+    board::{GICV, LOAD_ADDRESS},
     vm::{pci, stolen_time_page},
 };
 use core::iter::once;
 use weir_abi::{PackedSegment, PackedSystem, RAM, Region, VmView};
+use weir_budget::Counts;
 use weir_paging::{
+    PAGE,
     classes::Pages,
-    table::{Builder, PAGE, Table},
+    table::{Builder, Table},
 };
 use weir_units::CoreId;
 
@@ -66,10 +67,7 @@ fn fill(
 }
 
 fn map(builder: &mut Builder<'_>, system: &PackedSystem, view: &VmView) -> Option<()> {
-    #[cfg(feature = "gicv2")]
-    let gicv = Some(crate::board::GICV);
-    #[cfg(feature = "gicv3")]
-    let gicv = None;
+    let gicv = (GICV != 0).then_some(GICV);
     system.map_stage2(builder, view, gicv, stolen_time_page(view.index)).ok()?;
     pci::map_bars(builder, view.index).ok()
 }

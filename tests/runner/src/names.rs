@@ -65,7 +65,7 @@ fn has_test(text: &str, root: &Path) -> io::Result<bool> {
 }
 
 /// Returns the sources below a folder.
-fn sources(folder: &Path) -> io::Result<Vec<PathBuf>> {
+pub fn sources(folder: &Path) -> io::Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();

@@ -5,8 +5,8 @@ use super::{
     NO_ENGINE, PARTITION, PARTITION_IPA, PARTITION_LEN, PackedFlow, WINDOW, WINDOWS,
 };
 use crate::{
-    ADDRESS_LIMIT, Damage, MAX_VMS, PackedHeader, PackedSystem, PageSpan, RAM, Region, VmView,
-    overlap, page_range,
+    ADDRESS_LIMIT, Damage, Features, MAX_VMS, PackedHeader, PackedSystem, PageSpan, RAM, Region,
+    VmView, overlap, page_range,
 };
 use weir_paging::classes::Pages;
 use weir_paging::table::{Attributes, Builder, MapError, stage2};
@@ -116,13 +116,13 @@ impl PackedSystem<'_> {
     /// The flows; their numbers are their places here.
     #[must_use]
     pub const fn flows(&self) -> &[PackedFlow] {
-        self.flows
+        if Features::BROKER.is_built() { self.flows } else { &[] }
     }
 
     /// The broker, where there are flows or a switch.
     #[must_use]
     pub fn broker(&self) -> Option<VmView<'_>> {
-        self.vm(self.header.broker as usize)
+        if Features::BROKER.is_built() { self.vm(self.header.broker as usize) } else { None }
     }
 
     /// Physical address of the memory that the hypervisor shares with the broker.
@@ -161,13 +161,16 @@ impl PackedSystem<'_> {
     pub fn window_attributes(&self, vm: &VmView<'_>) -> Option<Attributes> {
         let is = |index: u32| index as usize == vm.index;
         let is_end = |flow: &PackedFlow| is(flow.to) || is(flow.from);
-        let is_served = vm.vm.net.is_there() || self.flows.iter().any(is_end);
+        let is_served = vm.vm.net.is_there() || self.flows().iter().any(is_end);
         is_served.then_some(stage2::WINDOW)
     }
 
     /// Flows and a switch have a broker, only the broker has a partition, and the windows are
     /// within bounds.
     pub(crate) fn check_flows(&self) -> Result<(), Damage> {
+        if !Features::BROKER.is_built() {
+            return Ok(());
+        }
         let partitions = |vm: &VmView<'_>| {
             let mut of = vm.regions.iter().filter(|region| region.kind == PARTITION);
             (of.next().map(|region| region.len), of.next().is_some())
@@ -221,6 +224,9 @@ impl PackedSystem<'_> {
     /// A DMA engine moves chunks of flows, for a broker, and none that is longer than
     /// [`ENGINE_CHUNK`]. Only an engine that is used has a level and a limit.
     pub(crate) fn check_engine(&self) -> Result<(), Damage> {
+        if !Features::BROKER.is_built() {
+            return Ok(());
+        }
         let PackedHeader { engine_from, engine_level, engine_limit, chunk, .. } = *self.header;
         let is_needed = self.broker().is_some() && !self.flows.is_empty();
         let is_sound = if engine_from == NO_ENGINE {

@@ -2,7 +2,8 @@
 
 use super::{ECAM_LEN, MAX_FUNCTIONS, PciFunction, STREAM_LIMIT};
 use crate::{
-    ADDRESS_LIMIT, Damage, PackedSystem, VSOCK_BAR_LEN, VSOCK_SLOT, VmView, overlap, page_range,
+    ADDRESS_LIMIT, Damage, Features, PackedSystem, VSOCK_BAR_LEN, VSOCK_SLOT, VmView, overlap,
+    page_range,
 };
 use core::ops::Range;
 use weir_paging::smmu::INPUT_LIMIT;
@@ -19,16 +20,16 @@ impl<'a> PackedSystem<'a> {
     /// The PCI functions of all VMs, at most [`MAX_FUNCTIONS`].
     #[must_use]
     pub const fn pci(&self) -> &'a [PciFunction] {
-        self.pci
+        if Features::PCI.is_built() { self.pci } else { &[] }
     }
 
     /// Every function is at a place of its own, there and at the SMMU, and nothing of it overlaps
     /// with its VM's other devices, with RAM, or with another function's.
     pub(crate) fn check_pci(&self, gic_v2: bool) -> Result<(), Damage> {
-        if self.pci.len() > MAX_FUNCTIONS {
+        if self.pci().len() > MAX_FUNCTIONS {
             return Err(Damage::Table);
         }
-        for (position, function) in self.pci.iter().enumerate() {
+        for (position, function) in self.pci().iter().enumerate() {
             let vm = self.vm(function.vm as usize).ok_or(Damage::Table)?;
             let damage = Damage::Function(function.vm);
             let bars = page_range(function.bars, function.bars_len).ok_or(damage)?;
@@ -51,7 +52,7 @@ impl<'a> PackedSystem<'a> {
             if self.is_physical(&bars) {
                 return Err(damage);
             }
-            let others = self.pci.get(position + 1..).unwrap_or(&[]);
+            let others = self.pci().get(position + 1..).unwrap_or(&[]);
             let clash = others.iter().any(|other| {
                 let theirs = page_range(other.bars, other.bars_len);
                 let same_vm = other.vm == function.vm;
@@ -85,7 +86,7 @@ impl VmView<'_> {
     /// Where its socket device is on PCI, its base address is one, and nothing is in the way of its
     /// configuration space.
     pub(crate) fn check_vsock(&self, devices: &[Option<Range<u64>>]) -> Result<(), Damage> {
-        if self.vm.vsock_ecam == 0 {
+        if !Features::PCI.is_built() || self.vm.vsock_ecam == 0 {
             return Ok(());
         }
         let damage = Damage::Address(self.index as u32);

@@ -4,7 +4,7 @@ use super::{
     COMPENSATION, COUNTER_PAGE, LEAST_PERIOD_NS, LEAST_POLL_NS, MEMGUARD, MOST_PERIOD_NS, NO_VM,
     POOL, Regulation, STATIC,
 };
-use crate::{Damage, MAX_CORES, MAX_VMS, PackedSystem, VmView};
+use crate::{Damage, Features, MAX_CORES, MAX_VMS, PackedSystem, VmView};
 use weir_budget::{BudgetScope, Counts, MAX_VCPUS, Periods, RegulatorKind, Setting};
 use weir_units::Nanos;
 
@@ -100,6 +100,9 @@ impl PackedSystem<'_> {
 
     /// A VM's bandwidth is one that can be regulated.
     pub(crate) fn check_regulation(&self, view: &VmView<'_>) -> Result<(), Damage> {
+        if !Features::BUDGETS.is_built() {
+            return Ok(());
+        }
         let damage = Damage::Bandwidth(view.index as u32);
         let regulation = &view.vm.regulation;
         if !regulation.is_on() {

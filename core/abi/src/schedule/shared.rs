@@ -4,7 +4,7 @@ use super::{
     FIXED_PRIORITY, LEAST_SLOT_NS, MAX_RULES, MAX_SLOTS, MOST_SLOT_NS, PackedSchedule, ROUND_ROBIN,
     Slot, TIME_TABLE,
 };
-use crate::{Damage, MAX_CORES, MAX_VMS, PackedSystem};
+use crate::{Damage, Features, MAX_CORES, MAX_VMS, PackedSystem};
 use weir_sched::partition::{
     self, MAX_ENTITIES, PartitionSchedule, RoundRobin, Servers, TimeTable,
 };
@@ -41,7 +41,7 @@ impl<'a> PackedSystem<'a> {
     /// The schedules.
     #[must_use]
     pub const fn schedules(&self) -> &'a [PackedSchedule] {
-        self.schedules
+        if Features::SHARED_CORES.is_built() { self.schedules } else { &[] }
     }
 
     /// The entries of a schedule.
@@ -53,13 +53,13 @@ impl<'a> PackedSystem<'a> {
     /// Whether VMs share core `core`.
     #[must_use]
     pub fn is_shared(&self, core: usize) -> bool {
-        self.schedules.iter().any(|schedule| schedule.core as usize == core)
+        self.schedules().iter().any(|schedule| schedule.core as usize == core)
     }
 
     /// The schedule of core `core`; none if at most one vCPU runs there.
     #[must_use]
     pub fn shared(&self, core: usize) -> Option<ReadySchedule> {
-        let schedule = self.schedules.iter().find(|schedule| schedule.core as usize == core)?;
+        let schedule = self.schedules().iter().find(|schedule| schedule.core as usize == core)?;
         let slots = self.slots(schedule);
         let (mut vms, mut count) = ([0; MAX_VMS], 0);
         let mut table = [partition::Slot::default(); MAX_SLOTS];
@@ -92,7 +92,7 @@ impl<'a> PackedSystem<'a> {
     /// none.
     #[must_use]
     pub fn round(&self, vm: usize, core: usize) -> Nanos {
-        let rounds = self.schedules.iter().filter(|schedule| schedule.core as usize != core);
+        let rounds = self.schedules().iter().filter(|schedule| schedule.core as usize != core);
         let rounds = rounds.filter_map(|schedule| {
             let slots = self.slots(schedule);
             let own = slots.iter().find(|slot| slot.vm as usize == vm)?;
@@ -113,7 +113,7 @@ impl<'a> PackedSystem<'a> {
         let its = |schedule: &&PackedSchedule| {
             self.slots(schedule).iter().any(|slot| slot.vm as usize == vm)
         };
-        let Some(schedule) = self.schedules.iter().find(its) else { return time };
+        let Some(schedule) = self.schedules().iter().find(its) else { return time };
         let own = self.slots(schedule).iter().filter(|slot| slot.vm as usize == vm);
         let each = own.map(|slot| slot.length_ns / 2).fold(0, u64::saturating_add);
         let rounds = time.0.div_ceil(each.max(1)).saturating_add(1);
@@ -124,7 +124,7 @@ impl<'a> PackedSystem<'a> {
     /// Every schedule can be run, and the VMs that share a core are those of its schedule.
     pub(crate) fn check_schedules(&self) -> Result<(), Damage> {
         let mut seen = [false; MAX_CORES];
-        for schedule in self.schedules {
+        for schedule in self.schedules() {
             let damage = Damage::Schedule(schedule.core);
             match seen.get_mut(schedule.core as usize) {
                 Some(seen) if !*seen && schedule.core < self.header.cores => *seen = true,

@@ -1,7 +1,7 @@
 //! A board's address functions, and the page classes that follow from them.
 
 use super::{ClassSet, MAX_CLASSES, PAGE_BITS, PAGE_SHIFT, PageClass};
-use crate::table::PAGE;
+use crate::PAGE;
 
 /// Most bits that choose a page class.
 const MAX_RANK: usize = MAX_CLASSES.ilog2() as usize;

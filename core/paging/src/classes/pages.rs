@@ -1,7 +1,7 @@
 //! The pages of a set of page classes.
 
 use super::{ClassSet, PAGE_BITS, PAGE_SHIFT, PageClass, PageClasses};
-use crate::table::PAGE;
+use crate::PAGE;
 use core::ops::Range;
 
 /// Pages of a window that are found one by one before the rest is copied.

@@ -22,8 +22,9 @@
 use core::{arch::asm, ops::Range};
 use weir_guest::{Board, entry, println, psci};
 use weir_paging::{
+    PAGE,
     classes::{ClassSet, Geometry, PageClasses, Pages},
-    table::{Builder, PAGE, Table, stage2},
+    table::{Builder, Table, stage2},
 };
 
 entry!(main);

@@ -1,7 +1,7 @@
 //! `weir bench engine`: messages by the ZCU102's DMA engine and by a core, in QEMU, compared with
 //! Tables II and III of rt-virtio.
 
-use super::flows::{exactly, load};
+use super::flows::{Case, exactly, load};
 use crate::{
     build_id,
     environment::Environment,
@@ -76,14 +76,13 @@ const COLUMNS: [(&str, &str); 3] =
 
 /// Table II: each phase as published, when a core copies, and when the engine moves.
 fn phases(environment: &Environment, bar: &CountBar) -> Result<Vec<Value>> {
-    let of = |file: &Path| {
-        let run = exactly(file, Some(PLATFORM), None, environment)?;
+    let of = |name| {
+        let run = exactly(&environment.system(name)?, &Case::on(name, PLATFORM), environment)?;
         bar.add(1);
         Ok::<_, Failure>(json!(measured(&run.directory.join(NAME))?.0.record()))
     };
-    let core = of(&environment.system(BY_CORE)?)?;
+    let (core, engine) = (of(BY_CORE)?, of(BY_ENGINE)?);
     let by_engine = environment.system(BY_ENGINE)?;
-    let engine = of(&by_engine)?;
     // The board's own table is the paper's; that of its emulation is not.
     let board = load(&by_engine, Some(PLATFORM), Machine::Board, environment)?;
     Ok(table2(&board.overheads, &core, &engine))
@@ -133,7 +132,7 @@ fn latencies(
     let sent = format!("period_ns={period}");
     changes.extend([(PERIOD, &*with_period), (SENT, &sent)]);
     write(&changes)?;
-    let run = exactly(&file, Some(PLATFORM), None, environment)?;
+    let run = exactly(&file, &Case::on(TABLE3, PLATFORM), environment)?;
     Ok(run.report.flows.first().map_or(Value::Null, |run| described(path, period, run)))
 }
 

@@ -1,4 +1,5 @@
-//! `weir bench flows`: the systems with flows, the phases of a packet, and round trips.
+//! `weir bench flows`: the flows, tasks, interrupts and budgets of systems that run, the phases of a
+//! packet, and round trips.
 
 use crate::{
     build, build_id,
@@ -21,7 +22,7 @@ use weir_runner::{
 };
 
 /// A system that runs.
-struct Case {
+pub(super) struct Case {
     name: &'static str,
     /// Another platform than the file's.
     platform: Option<&'static str>,
@@ -34,7 +35,7 @@ impl Case {
         Self { name, platform: None, time: None }
     }
 
-    const fn on(name: &'static str, platform: &'static str) -> Self {
+    pub(super) const fn on(name: &'static str, platform: &'static str) -> Self {
         Self { platform: Some(platform), ..Self::new(name) }
     }
 
@@ -43,7 +44,7 @@ impl Case {
     }
 }
 
-const SYSTEMS: [Case; 21] = [
+const SYSTEMS: [Case; 23] = [
     Case::new("flows-exact"),
     Case::new("flows-overheads"),
     Case::new("flows-mesh"),
@@ -65,6 +66,8 @@ const SYSTEMS: [Case; 21] = [
     Case::ended_after("flows-shared", 1),
     Case::ended_after("setpoints", 3),
     Case::ended_after("mixed", 3),
+    Case::ended_after("demo", 3),
+    Case::ended_after("line", 1),
 ];
 const PHASES: &str = "flows-overheads";
 const PING: &str = "flows-pingpong";
@@ -74,9 +77,10 @@ const LINUX_PING: &str = "flows-linux-latency";
 pub fn run(json: bool, environment: &Environment) -> Result {
     let bar = CountBar::new("running", SYSTEMS.len() as u64);
     let (mut systems, mut round_trips, mut phases) = (Vec::new(), Vec::new(), Value::Null);
-    for Case { name, platform, time } in SYSTEMS {
+    for case in SYSTEMS {
+        let Case { name, platform, .. } = case;
         let file = environment.system(name)?;
-        let outcome = exactly(&file, platform, time, environment)?;
+        let outcome = exactly(&file, &case, environment)?;
         let directory = &outcome.directory;
         let quiet = quiet_bounds(&load(&file, platform, Machine::Qemu, environment)?);
         let flows: Vec<_> = zip(&outcome.report.flows, quiet).map(described).collect();
@@ -109,7 +113,7 @@ pub fn run(json: bool, environment: &Environment) -> Result {
         writeln!(out, "{:#}", weir_report::versioned(figures))?;
         return Ok(());
     }
-    let mut rows = table([
+    let mut flows = table([
         "system",
         "run's status",
         "flow",
@@ -122,13 +126,9 @@ pub fn run(json: bool, environment: &Environment) -> Result {
         "observed max, ns",
         "verdict",
     ]);
+    let mut others = table(OTHERS.map(|(heading, _)| heading));
     for system in figures["systems"].as_array().into_iter().flatten() {
         for flow in system["flows"].as_array().into_iter().flatten() {
-            let text = |value: &Value| match value {
-                Value::String(text) => text.clone(),
-                Value::Null => "-".to_owned(),
-                value => value.to_string(),
-            };
             let keys = [
                 "name",
                 "packets",
@@ -140,13 +140,39 @@ pub fn run(json: bool, environment: &Environment) -> Result {
                 "observed_max_ns",
                 "verdict",
             ];
-            let mut row = vec![text(&system["system"]), text(&system["status"])];
-            row.extend(keys.map(|key| text(&flow[key])));
-            rows.add_row(row);
+            let mut row = vec![shown(&system["system"]), shown(&system["status"])];
+            row.extend(keys.map(|key| shown(&flow[key])));
+            flows.add_row(row);
+        }
+        for other in system["others"].as_array().into_iter().flatten() {
+            let cell = |key| if key == "system" { &system[key] } else { &other[key] };
+            others.add_row(OTHERS.map(|(_, key)| shown(cell(key))));
         }
     }
-    writeln!(out, "{rows}")?;
+    writeln!(out, "{flows}\n{others}")?;
     Ok(())
+}
+
+/// The columns of tasks, interrupts and memory budgets, with their keys.
+const OTHERS: [(&str, &str); 9] = [
+    ("system", "system"),
+    ("VM", "vm"),
+    ("kind", "kind"),
+    ("name", "name"),
+    ("count", "count"),
+    ("deadline or budget", "limit"),
+    ("bound", "bound"),
+    ("observed max", "observed_max"),
+    ("verdict", "verdict"),
+];
+
+/// A value in a cell.
+fn shown(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Null => "-".to_owned(),
+        value => value.to_string(),
+    }
 }
 
 /// Returns what a run showed of a flow, with the verdict and its reason; both are null for a flow
@@ -211,27 +237,21 @@ pub(super) fn load(
     Ok(loaded.map_err(|faults| weir_image::refused(&faults))?.timing)
 }
 
-/// Runs a system with flows, on its board or on `platform`, until it ends itself or for this
-/// virtual time. Two runs are alike.
-pub(super) fn exactly(
-    file: &Path,
-    platform: Option<&str>,
-    time: Option<Duration>,
-    environment: &Environment,
-) -> Result<Run> {
-    let platform = platform.map(str::to_owned);
+/// Runs the system of a file as `case` says. Two runs are alike.
+pub(super) fn exactly(file: &Path, case: &Case, environment: &Environment) -> Result<Run> {
+    let platform = case.platform.map(str::to_owned);
     let build_options = build::BuildOptions { platform, ..build::BuildOptions::default() };
     let system = build::checked(file, &build_options, Machine::Qemu, false, environment)?;
     let options = RunOptions {
         accept_not_judged: true,
         keep_running: true,
-        time,
+        time: case.time,
         interrupt: watch_signals()?,
         ..options(&system, environment)
     };
     let outcome = weir_runner::run(&system, &options, &mut SilentConsole)?;
-    if outcome.report.flows.is_empty() {
-        let why = outcome.trouble.unwrap_or_else(|| "no flow was reported".to_owned());
+    if !outcome.report.started {
+        let why = outcome.trouble.unwrap_or_else(|| "the hypervisor did not start".to_owned());
         let logs = outcome.directory.display();
         return Err(Failure::system(format!("{}: {why}\nlogs: {logs}", file.display())));
     }

@@ -137,7 +137,6 @@ impl Line {
     }
 
     /// Whether the interrupt is active.
-    #[cfg(feature = "focus")]
     #[must_use]
     pub fn is_active(self) -> bool {
         self.is(SET_ACTIVE)

@@ -3,7 +3,6 @@
 use super::Width;
 use crate::arch::{Frame, sysreg::par_el1};
 use core::{arch::asm, arch::global_asm, ptr};
-#[cfg(start = "psci")]
 pub use smccc::Smc as Firmware;
 
 /// Reads a system register. Its name is the recording backend's; `$asm` is the assembler's.
@@ -199,37 +198,6 @@ pub unsafe fn zero(va: u64, len: u64, block: u64, line: u64) {
     }
 }
 
-/// Copies `len` bytes from address `from` to address `to`, one of which a VM may be writing or
-/// reading: in assembly, as the compiler must neither load a byte twice nor assume what it holds.
-/// From the start 16 bytes at a time, by two accesses of 8, then 8, 4, 2 and 1: so what is as long
-/// as one of these, and aligned, as the fields of a virtqueue are, is one access and changes as a
-/// whole (Arm ARM, B2.2.1). The rest need not be aligned.
-///
-/// # Safety
-///
-/// Both are mapped as Normal memory, the target for writing; they do not overlap, and nothing of
-/// EL2's refers to the VM's side.
-pub unsafe fn copy_once(from: u64, to: u64, len: u64) {
-    // SAFETY: by the contract: `len` bytes are read and as many written, each once. Accesses to
-    // Normal memory that are not aligned don't fault, as alignment is not checked
-    // (`memory::SCTLR`).
-    unsafe {
-        asm!(
-            "subs {len}, {len}, #16", "b.lo 3f",
-            "2: ldp {a}, {b}, [{from}], #16", "stp {a}, {b}, [{to}], #16",
-            "subs {len}, {len}, #16", "b.hs 2b",
-            // What is left, less 16: the lowest four bits are the same.
-            "3: tbz {len}, #3, 4f", "ldr {a}, [{from}], #8", "str {a}, [{to}], #8",
-            "4: tbz {len}, #2, 5f", "ldr {a:w}, [{from}], #4", "str {a:w}, [{to}], #4",
-            "5: tbz {len}, #1, 6f", "ldrh {a:w}, [{from}], #2", "strh {a:w}, [{to}], #2",
-            "6: tbz {len}, #0, 7f", "ldrb {a:w}, [{from}]", "strb {a:w}, [{to}]",
-            "7:",
-            from = inout(reg) from => _, to = inout(reg) to => _, len = inout(reg) len => _,
-            a = out(reg) _, b = out(reg) _, options(nostack)
-        );
-    }
-}
-
 /// The FP and SIMD registers q0 to q31.
 pub type Vectors = [u128; 32];
 
@@ -355,9 +323,9 @@ pub fn copy_frame(from: &Frame, to: &mut Frame) {
 
 /// Ends a simulation of gem5 at once: its pseudo-instruction "exit", which takes the delay in x0.
 /// Undefined on any other machine.
-#[cfg(power = "gem5")]
 pub fn end_simulation() {
-    // SAFETY: the simulator alone acts on it, and changes no register.
+    // SAFETY: `start` comes here only if the board's power is `Power::Gem5`: the simulator acts on it,
+    // and changes no register.
     unsafe { asm!(".inst 0xff210110", in("x0") 0_u64, options(nostack)) };
 }
 

@@ -6,36 +6,22 @@
 //! Nothing outside of the backend for boards is assembly but the vectors, the start of a core
 //! (`entry`) and `copy.s`.
 
-#[cfg_attr(target_os = "none", path = "aarch64.rs")]
-#[cfg_attr(not(target_os = "none"), path = "recording.rs")]
-mod backend;
+#[cfg(target_os = "none")]
+mod aarch64;
+#[cfg(not(target_os = "none"))]
+mod recording;
 
-pub use backend::*;
+#[cfg(target_os = "none")]
+pub use aarch64::*;
+#[cfg(not(target_os = "none"))]
+pub use recording::*;
 
 /// Widths of a device register.
-pub trait Width: Copy {
+pub trait Width: Copy + Into<u64> + TryFrom<u64> {
     /// Bytes.
     const BYTES: u64 = size_of::<Self>() as u64;
-    /// Returns the value with zeros above.
-    fn widen(self) -> u64;
-    /// Returns the low bits of `value`.
-    fn narrow(value: u64) -> Self;
 }
 
-macro_rules! widths {
-    ($($width:ty)*) => {$(
-        impl Width for $width {
-            #[inline(always)]
-            fn widen(self) -> u64 {
-                self.into()
-            }
-
-            #[inline(always)]
-            fn narrow(value: u64) -> Self {
-                value as Self
-            }
-        }
-    )*};
-}
-
-widths!(u8 u32 u64);
+impl Width for u8 {}
+impl Width for u32 {}
+impl Width for u64 {}

@@ -197,12 +197,13 @@ impl Device {
 
     /// Reads the register at `offset`.
     pub(in crate::arch) fn load<T: Width>(self, offset: u64) -> T {
-        T::narrow(read(&self.register(offset)))
+        let bits = read(&self.register(offset)) << (64 - 8 * T::BYTES) >> (64 - 8 * T::BYTES);
+        T::try_from(bits).unwrap_or_else(|_| unreachable!("it has no more bits"))
     }
 
     /// Writes the register at `offset`.
     pub(in crate::arch) fn put<T: Width>(self, offset: u64, value: T) {
-        let (name, value) = (self.register(offset), value.widen());
+        let (name, value) = (self.register(offset), value.into());
         let mut line = format!("{name} = {value:#x}");
         if T::BYTES != 4 {
             let _ = write!(line, " ({} bits)", 8 * T::BYTES);
@@ -281,16 +282,6 @@ pub fn clean(va: u64, len: u64, _line: u64) {
 /// That of the backend for boards; here they are left as they are.
 pub unsafe fn zero(va: u64, len: u64, _block: u64, _line: u64) {
     note(format_args!("dc zva {va:#x} to {:#x}", va + len));
-}
-
-/// Copies `len` bytes from address `from` to address `to`.
-///
-/// # Safety
-///
-/// They are the caller's, and do not overlap.
-pub unsafe fn copy_once(from: u64, to: u64, len: u64) {
-    // SAFETY: the contract.
-    unsafe { ptr::copy_nonoverlapping(from as *const u8, to as *mut u8, len as usize) }
 }
 
 /// The FP and SIMD registers q0 to q31.

@@ -12,11 +12,7 @@ use crate::arch::{
     },
 };
 use weir_abi::KEPT_COUNTERS;
-use weir_units::IntId;
-use weir_vdev::pmu::{self, CYCLES, GrantedCounters};
-
-/// The interrupt of a guest's event counters.
-pub const INTID: Option<IntId> = Some(pmu::INTID);
+use weir_vdev::pmu::{CYCLES, GrantedCounters};
 
 /// PMCR_EL0.LC: the cycle counter overflows after 64 bits.
 const LONG_CYCLES: u64 = 1 << 6;

@@ -3,9 +3,7 @@
 //! some, and the cycle counter with them. All accesses of guests trap (MDCR_EL2.TPM and TPMCR);
 //! what becomes of them is decided in `weir_vdev::pmu`.
 
-#[cfg_attr(not(feature = "guest-pmu"), path = "no_granted.rs")]
 pub mod granted;
-#[cfg(feature = "budgets")]
 pub mod kept;
 
 use super::{
@@ -16,7 +14,6 @@ use crate::board::PMU_INTIDS;
 use weir_units::{CoreId, IntId};
 
 /// PMCR_EL0.E: those counters count that are enabled.
-#[cfg(any(feature = "guest-pmu", feature = "budgets"))]
 const ENABLE: u64 = 1;
 
 /// How many event counters this core has; 0 without a PMU.

@@ -3,17 +3,20 @@
 use super::{deliver_slowly, drain};
 use crate::{
     arch::{gic, timer},
-    cpu::Core,
     trace,
-    vcpu::admission::LineVerdict,
+    vcpu::{admission::LineVerdict, cpu::Core},
     vm::{self, vcpu_on},
 };
+use weir_abi::Features;
 use weir_trace::wire::ExitCause;
 use weir_units::IntId;
 
 /// A device interrupt came on a core that vCPUs share, was acknowledged, and its priority dropped.
 pub fn share_out(core: &mut Core, intid: IntId) {
     let index = core.id;
+    if !Features::SHARED_CORES.is_built() {
+        return gic::Line::new(intid, index).set_active(false);
+    }
     let vcpu_ref = vm::owner(intid).and_then(|vm| vcpu_on(vm, index));
     let is_current = vcpu_ref.is_some_and(|vcpu_ref| {
         core.current.is_some_and(|current| core::ptr::eq(current, vcpu_ref))
@@ -35,7 +38,7 @@ pub fn share_out(core: &mut Core, intid: IntId) {
         schedule.rouse();
     }
     let (Some(entity), false) = (entity, is_current) else { return };
-    if let (LineVerdict::Preempt(priority), Some(shared)) = (verdict, &mut schedule.partition) {
+    if let (LineVerdict::Preempt(priority), Some(shared)) = (verdict, schedule.partition.as_mut()) {
         shared.partition.preempt(entity, priority);
     }
     schedule.account = schedule.account.with(entity);
@@ -43,6 +46,9 @@ pub fn share_out(core: &mut Core, intid: IntId) {
 
 /// SGIs of guests, or changes that other vCPUs made in a distributor, on a core that vCPUs share.
 pub fn message(core: &mut Core) {
+    if !Features::SHARED_CORES.is_built() {
+        return;
+    }
     if let Some(vcpu_ref) = core.current {
         vcpu_ref.interrupt(ExitCause::Message, gic::SGI_GUEST);
         let _ = drain(vcpu_ref);

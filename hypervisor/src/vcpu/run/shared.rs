@@ -4,6 +4,7 @@ use super::{
     Core, OffCoreState, RecordKind, arm, attend, give, leave, run, serve_interrupt, timer,
 };
 use crate::trace;
+use weir_abi::Features;
 use weir_trace::record::Origin;
 
 /// As [`super::handle_interrupt`] on a core that vCPUs share: goes on with the current one, or with
@@ -38,7 +39,9 @@ pub fn handle_interrupt(core: &mut Core) {
 /// Notes that EL2 began at `ticks` with an event that can take the core from its vCPU; 0 if there
 /// is no such event, or no vCPU has the core.
 pub fn set_began(core: &mut Core, ticks: u64) {
-    if let Some(schedule) = core.schedule.as_deref_mut() {
+    if Features::SHARED_CORES.is_built()
+        && let Some(schedule) = core.schedule.as_deref_mut()
+    {
         schedule.began = ticks;
     }
 }

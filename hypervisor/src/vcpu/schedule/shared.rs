@@ -2,12 +2,9 @@
 //! the account of the time that EL2 takes for vCPUs that do not have the core.
 
 use super::{Calls, CoreSchedule, Member};
-use crate::{
-    arch::timer,
-    vcpu::{admission::Rule, partition::Ready},
-    vm::VcpuRef,
-};
+use crate::{arch::timer, vcpu::admission::Rule, vm::VcpuRef};
 use weir_abi::{MAX_VMS, schedule::MAX_RULES};
+use weir_sched::partition::Ready;
 use weir_units::Nanos;
 
 /// The rules of a core's lines: the first ones are there.
@@ -67,7 +64,7 @@ impl CoreSchedule {
 
     #[inline(never)]
     fn charge_to(&mut self, account: Ready, came: u64) {
-        let (Some(current), Some(shared)) = (self.current, &mut self.partition) else { return };
+        let (Some(current), Some(shared)) = (self.current, self.partition.as_mut()) else { return };
         let entities =
             (0..MAX_VMS as u8).filter(|entity| *entity != current && account.has(*entity));
         let count = entities.clone().count() as u64;

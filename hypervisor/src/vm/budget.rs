@@ -5,11 +5,11 @@ use weir_budget::Shared;
 
 /// What the cores of a VM share of its memory budget.
 pub struct VmBudget {
-    pub(super) shared: Shared,
+    pub shared: Shared,
     /// The budget that it was last set to, reads and writes.
-    pub(super) limits: [AtomicU64; 2],
+    pub limits: [AtomicU64; 2],
     /// How often that was.
-    pub(super) changes: AtomicU32,
+    pub changes: AtomicU32,
 }
 
 impl VmBudget {

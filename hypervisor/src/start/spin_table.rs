@@ -16,15 +16,9 @@ use crate::{
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use weir_units::{CoreId, Pa};
 
-/// Where the code of EL3 stays on a board without firmware.
-#[cfg(starts_in_el3)]
-pub const RESIDENT: u64 = crate::board::SPIN_TABLE_PAGE + RESIDENT_LEN;
-/// Its bytes: 16 vectors.
-#[cfg(starts_in_el3)]
-pub const RESIDENT_LEN: u64 = 0x800;
-
 /// The table: an entry for each core.
-// SAFETY: stage 1 maps the page as a device (`START_DEVICES`). It is outside of [memory] (`weir
+// SAFETY: `start` comes here only if `HAS_SPIN_TABLE`, and then stage 1 maps the page as a device
+// (`START_DEVICES`). It is outside of [memory] (`weir
 // check` refuses a board file otherwise), so neither weir nor a VM has it as RAM, and a core that
 // reads an entry executes only firmware until the entry is written.
 const TABLE: Device = unsafe { Device::new("spin-table", device(Pa(SPIN_TABLE))) };
@@ -57,7 +51,7 @@ pub fn all_came() {
 /// # Errors
 ///
 /// [`StartError::Silent`] if it does not come.
-pub fn start_core(index: u64, _mpidr: u64) -> Result<(), StartError> {
+pub fn start_core(index: u64) -> Result<(), StartError> {
     // The stores to tables and variables that the core will read, before that of its entry.
     dsb_sy();
     TABLE.write(Register::<u64>::at(0).nth(index), memory::secondary_entry().0);
@@ -83,7 +77,6 @@ pub const fn arch_features(_function: u32) -> i32 {
 pub const fn forward(_function: u32, _argument: u64) {}
 
 /// Returns -1, the answer of a firmware that doesn't know the call.
-#[cfg(feature = "engine")]
 pub const fn sip(_function: u32, _arguments: [u64; 4]) -> u64 {
     u64::MAX
 }
@@ -101,7 +94,7 @@ mod tests {
         recorded();
         all_came();
         on_write("spin-table+0x18", |_| came(CoreId(3)));
-        assert!(start_core(3, 3).is_ok());
+        assert!(start_core(3).is_ok());
         let entry = memory::secondary_entry().0;
         let store = format!("spin-table+0x18 = {entry:#x} (64 bits)");
         assert_eq!(recorded(), ["dsb sy", &store, "dsb sy", "sev"]);
@@ -113,7 +106,7 @@ mod tests {
         set("cntfrq_el0", 1_000_000_000);
         timer::start();
         set_next("cntpct_el0", &[0, LIMIT_NS - 1, LIMIT_NS]);
-        assert!(matches!(start_core(2, 2), Err(StartError::Silent)));
+        assert!(matches!(start_core(2), Err(StartError::Silent)));
     }
 
     #[test]
@@ -121,7 +114,7 @@ mod tests {
         assert_eq!(arch_features(0x8000_8000), -1);
         forward(0x8000_8000, 0);
         assert_eq!(sip(0xc200_2000, [0; 4]), u64::MAX);
-        super::super::power::power_off();
+        super::super::bcm2711::power_off();
         let lines = recorded();
         assert!(lines.iter().all(|line| !line.starts_with("smc")), "{lines:?}");
     }

@@ -8,11 +8,11 @@ pub type SwitchDevice = Lock<NetDevice>;
 
 /// The network device of a VM: its registers, as EL2 emulates them.
 pub struct NetDevice {
-    pub(super) registers: Registers,
+    pub registers: Registers,
     /// Returns of buffers that the driver was interrupted for.
-    pub(super) used: Option<u32>,
+    pub used: Option<u32>,
     /// When it was reset, in ns, if the broker has accessed the VM's memory for it since then.
-    pub(super) reset: Option<u64>,
+    pub reset: Option<u64>,
 }
 
 /// Returns the device of no VM.

@@ -30,7 +30,8 @@ const HALT: u32 = 0x555;
 const SOON: u32 = 10;
 
 /// The power management block.
-// SAFETY: stage 1 maps the page (`START_DEVICES`), no VM has it, and these registers only
+// SAFETY: `start` comes here only if the board's power is `Power::Bcm2711`, and then stage 1 maps
+// the page (`START_DEVICES`), no VM has it, and these registers only
 // reset the chip, which is intended.
 const REGISTERS: Device = unsafe { Device::new("watchdog", device(Pa(WATCHDOG))) };
 

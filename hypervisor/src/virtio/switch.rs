@@ -6,10 +6,8 @@
 //! device and sets its interrupt's level. A reset begins a new epoch. Until the broker has ended its
 //! current access, at most one frame's, a vCPU that accesses the device makes its access again.
 //!
-//! A [`port::SwitchDevice`] is locked alone, with the VM's GIC inside, or with what stops the broker
+//! A [`NetDevice`] is locked alone, with the VM's GIC inside, or with what stops the broker
 //! or its DMA engine inside, never with another port's.
-
-pub mod port;
 
 use super::{
     Answer,
@@ -22,15 +20,15 @@ use crate::{
     vm::{
         self, VcpuRef, Vm,
         interrupts::{kick, settle},
+        virtio::network::NetDevice,
     },
 };
-use port::NetDevice;
-use weir_abi::{PackedNet, VIRTIO_LEN, VmView};
+use weir_abi::{PackedNet, VIRTIO_LEN};
 use weir_partition::switch::{PortSettings, SwitchCounts};
 use weir_trace::wire::{self, Denial};
-use weir_units::{IntId, Ipa};
+use weir_units::IntId;
 use weir_vdev::{esr::MmioAccess, gic::VcpuMask};
-use weir_vsock::mmio::{DeviceKind, Effect, NOTIFY, RX, Registers, TX};
+use weir_vsock::mmio::{DeviceKind, Effect, RX, Registers, TX};
 
 /// Marker for QEMU's plug-in: the broker was notified.
 const MARK_NOTIFY: u32 = 38;
@@ -62,12 +60,7 @@ pub fn offset(vm: &Vm, ipa: u64) -> Option<u64> {
     (offset < VIRTIO_LEN).then_some(offset)
 }
 
-/// Returns where the driver of the VM of `view` notifies, if the VM has a port.
-pub fn notify_register(view: &VmView<'_>) -> Option<Ipa> {
-    view.net().map(|net| Ipa(net.registers + NOTIFY))
-}
-
-/// Carries out a store of `value` to that register. Receive buffers need no notification: they are
+/// Carries out a store of `value` to the register by which the driver notifies. Receive buffers need no notification: they are
 /// taken as frames come.
 #[inline(always)]
 pub fn notify_by(vm: &Vm, value: u32) {

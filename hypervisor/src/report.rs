@@ -1,10 +1,10 @@
 //! Reports to the host: the counters of each VM, flow and network device, and events of the system.
 
-use super::{self as vm, Ending, Vm};
 use crate::{
     arch::timer,
     console, system,
     virtio::{flows, switch},
+    vm::{self, Ending, Vm},
 };
 use core::sync::atomic::Ordering;
 use weir_trace::wire::{

@@ -6,11 +6,9 @@
 //! device and sets its interrupt's level. A reset begins a new epoch. Until the broker has ended its
 //! current access, at most one chunk's, a vCPU that accesses the device makes its access again.
 //!
-//! A [`socket::FlowDevice`] is locked alone, with the VM's GIC inside, or with what stops the broker
-//! or its DMA engine inside, never with another device's, and locks are given in the order of requests ([`Fair`](lock::Fair)).
-
-mod lock;
-pub mod socket;
+//! A [`Socket`] is locked alone, with the VM's GIC inside, or with what stops the broker
+//! or its DMA engine inside, never with another device's, and locks are given in the order of
+//! requests ([`Fair`](lock::Fair)).
 
 use super::{
     Answer,
@@ -23,12 +21,14 @@ use crate::{
     vm::{
         self, VcpuRef, Vm,
         interrupts::{kick, settle},
+        virtio::{
+            lock::{self, Held},
+            socket::Socket,
+        },
     },
 };
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use lock::Held;
-use socket::Socket;
-use weir_abi::{VIRTIO_LEN, VSOCK_BAR_LEN, VSOCK_SLOT, VmView};
+use weir_abi::{Features, VIRTIO_LEN, VSOCK_BAR_LEN, VSOCK_SLOT};
 use weir_partition::{
     devices::DeviceSet,
     flows::{PORTS, PacketCounts, PacketEvent, PacketRecord, TAKEN},
@@ -38,11 +38,11 @@ use weir_trace::{
     record::{Origin, RecordKind},
     wire::{self, Denial},
 };
-use weir_units::{IntId, Ipa};
+use weir_units::IntId;
 use weir_vdev::{esr::MmioAccess, gic::VcpuMask};
 use weir_vsock::{
     device::{self, Effect, RX, TX},
-    mmio::{NOTIFY, Registers},
+    mmio::Registers,
     pci::{self, SPACE_LEN, VirtioFunction},
     transport::Transport,
 };
@@ -77,6 +77,9 @@ pub fn init(service: &Service) {
 
 /// Whether `ipa` is in the VM's socket device, and where.
 pub fn place(vm: &Vm, ipa: u64) -> Option<Place> {
+    if !Features::BROKER.is_built() {
+        return None;
+    }
     let vm = vm.view().vm;
     let (len, pci) = match vm.vsock_ecam {
         0 => (VIRTIO_LEN, false),
@@ -91,13 +94,8 @@ pub fn place(vm: &Vm, ipa: u64) -> Option<Place> {
     (pci && offset < SPACE_LEN).then_some(Place::Space(offset))
 }
 
-/// Returns where the driver of the VM of `view` notifies, if its device is on the MMIO transport.
-pub fn notify_register(view: &VmView<'_>) -> Option<Ipa> {
-    let is_mmio = view.vm.vsock != 0 && view.vm.vsock_ecam == 0;
-    is_mmio.then(|| Ipa(view.vm.vsock + NOTIFY))
-}
-
-/// Carries out a store of `value` to that register.
+/// Carries out a store of `value` to the register by which the driver notifies, on the MMIO
+/// transport.
 #[inline(always)]
 pub fn notify_by(vcpu_ref: &'static VcpuRef, value: u32) {
     let mut socket = vcpu_ref.vm.socket.lock();
@@ -109,7 +107,7 @@ pub fn notify_by(vcpu_ref: &'static VcpuRef, value: u32) {
 }
 
 fn is_there(vm: &Vm) -> bool {
-    vm.view().vm.vsock != 0
+    Features::BROKER.is_built() && vm.view().vm.vsock != 0
 }
 
 /// Resets the device of a VM to its state after power-on; called before each boot of the VM. No

@@ -1,8 +1,11 @@
 //! The lifecycle of a VM: what starts it once its image is loaded, and what follows when it has
 //! stopped. The run loop of the core of its first vCPU calls both.
 
-use super::{ALIVE, Ending, VcpuRef, Vm, debug, focus, interrupts::Lines, pci};
-use crate::{arch::timer, console, mail, system, trace, virtio};
+use crate::{
+    arch::timer,
+    console, mail, system, trace, virtio,
+    vm::{ALIVE, Ending, VcpuRef, Vm, debug, focus, interrupts::Lines, pci},
+};
 use core::sync::atomic::{AtomicBool, Ordering};
 use weir_abi::OnFault;
 use weir_trace::wire::{What, WireEvent};

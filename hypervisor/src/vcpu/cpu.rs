@@ -1,17 +1,19 @@
 //! The cores: what each keeps to itself.
 
+use super::{
+    action::{Action, Exit},
+    schedule::CoreSchedule,
+};
 use crate::{
     arch::{gic, pmu::granted::VirtualPmu, sysreg, timer},
-    budget::{self, Budget},
+    budget,
     console::Wire,
-    vcpu::{
-        action::{Action, Exit},
-        schedule::CoreSchedule,
-    },
-    vm::{VcpuRef, report::Report},
+    optional::Optional,
+    report::Report,
+    vm::VcpuRef,
 };
 use core::cell::UnsafeCell;
-use weir_abi::MAX_CORES;
+use weir_abi::{Features, MAX_CORES};
 use weir_units::{CoreId, IntId};
 use weir_vdev::smccc::Mitigations;
 
@@ -42,9 +44,9 @@ pub struct Core {
     /// What is left of a report of the counters.
     pub report: Option<Report>,
     /// Counts what the vCPU that it runs takes of a memory budget.
-    pub budget: Option<budget::Handle>,
+    pub budget: budget::Handle,
     /// The vCPU's own PMU, if it was granted one.
-    pub pmu: Option<VirtualPmu>,
+    pub pmu: Optional<VirtualPmu, { Features::BUDGETS.is_built() }>,
     /// The interrupt of the PMU where only the budget uses that.
     pub budget_intid: IntId,
 }
@@ -56,11 +58,18 @@ impl Core {
         Exit::ACT
     }
 
+    /// Returns whether several vCPUs can run here.
+    #[inline(always)]
+    #[must_use]
+    pub const fn is_shared(&self) -> bool {
+        Features::SHARED_CORES.is_built() && self.sole.is_none()
+    }
+
     /// Whether the memory budget of the current vCPU is spent.
     #[inline(always)]
     #[must_use]
     pub fn holds(&self) -> bool {
-        self.budget.as_deref().is_some_and(Budget::holds)
+        self.budget.as_ref().is_some_and(|budget| budget.holds())
     }
 
     /// Whether the counters are to be reported at `now`. Plans the next report then.
@@ -83,7 +92,7 @@ impl Core {
     /// The same, or for `due`.
     #[inline(always)]
     pub fn arm_before(&self, due: u64) {
-        let budget = self.budget.as_deref().map_or(u64::MAX, |budget| budget.deadline);
+        let budget = self.budget.as_ref().map_or(u64::MAX, |budget| budget.deadline);
         timer::fire_at(budget.min(self.heartbeat.next).min(due));
     }
 }
@@ -116,8 +125,8 @@ static LOCAL: [Local; MAX_CORES] = [const {
         mitigations: Mitigations::NONE,
         heartbeat: Heartbeat { period_ns: 0, next: u64::MAX },
         report: None,
-        budget: None,
-        pmu: None,
+        budget: budget::Handle::NONE,
+        pmu: Optional::NONE,
         budget_intid: gic::SPECIAL,
     }))
 }; MAX_CORES];

@@ -2,11 +2,6 @@
 //! virtio devices, the configuration space of PCI functions. Each but the first is a [`Device`] of
 //! one table ([`access`], [`covers`]).
 
-use super::{
-    VcpuRef, Vm,
-    interrupts::{Lines, fold_others, kick, settle},
-    pci,
-};
 use crate::{
     arch::{
         gic::{VERSION, Version, ends_in_two_steps},
@@ -14,6 +9,11 @@ use crate::{
     },
     console,
     virtio::{Answer, flows, switch},
+    vm::{
+        VcpuRef, Vm,
+        interrupts::{Lines, fold_others, kick, settle},
+        pci,
+    },
 };
 use weir_trace::wire::ExitCause;
 use weir_units::{CoreId, IntId, Ipa};

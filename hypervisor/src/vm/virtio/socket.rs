@@ -6,14 +6,14 @@ use weir_vsock::{device::DeviceKind, mmio::Registers, transport::Transport};
 
 /// What EL2 has of a socket device.
 pub struct Socket {
-    pub(super) transport: Transport,
+    pub transport: Transport,
     /// Returns of buffers that the driver was interrupted for.
-    pub(super) used: Option<u32>,
+    pub used: Option<u32>,
     /// When the interrupt was raised for what had arrived, in ticks; 0 once the driver has
     /// acknowledged it.
-    pub(super) raised: u64,
+    pub raised: u64,
     /// When it was reset, in ns, if the broker has accessed the VM's memory for it since then.
-    pub(super) reset: Option<u64>,
+    pub reset: Option<u64>,
 }
 
 /// The same behind its lock.
