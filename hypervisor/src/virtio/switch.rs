@@ -60,8 +60,8 @@ pub fn offset(vm: &Vm, ipa: u64) -> Option<u64> {
     (offset < VIRTIO_LEN).then_some(offset)
 }
 
-/// Carries out a store of `value` to the register by which the driver notifies. Receive buffers need no notification: they are
-/// taken as frames come.
+/// Carries out a store of `value` to the register by which the driver notifies. Receive buffers
+/// need no notification: they are taken as frames come.
 #[inline(always)]
 pub fn notify_by(vm: &Vm, value: u32) {
     let mut port = vm.net.lock();

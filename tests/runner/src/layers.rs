@@ -81,14 +81,8 @@ fn file_of(mut path: Module, modules: &BTreeSet<Module>) -> Module {
 /// Returns the paths in the crate that the code of a module names, without its tests.
 fn used(text: &str, module: &Module) -> Vec<Module> {
     let code = text.split("#[cfg(test)]\nmod ").next().unwrap_or_default();
-    let code: String = code.lines().map(|line| line.split("//").next().unwrap_or_default()).fold(
-        String::new(),
-        |mut code, line| {
-            code.push_str(line);
-            code.push('\n');
-            code
-        },
-    );
+    let code = code.lines().map(|line| line.split("//").next().unwrap_or_default());
+    let code = code.collect::<Vec<_>>().join("\n");
     let mut words = words(&code).into_iter().peekable();
     let mut found = Vec::new();
     while let Some(word) = words.next() {

@@ -95,8 +95,8 @@ enum Stage {
     Unit,
     /// Integration tests, most of them of whole systems in QEMU
     Qemu,
-    /// The hypervisor with each optional part alone links; no lint in the clock for AArch64. Only if
-    /// it is named, such as each night
+    /// The hypervisor with each optional part alone links; no lint in the clock for AArch64. Only
+    /// if it is named, such as each night
     Parts,
 }
 

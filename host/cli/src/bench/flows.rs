@@ -1,5 +1,5 @@
-//! `weir bench flows`: the flows, tasks, interrupts and budgets of systems that run, the phases of a
-//! packet, and round trips.
+//! `weir bench flows`: the flows, tasks, interrupts and budgets of systems that run, the phases of
+//! a packet, and round trips.
 
 use crate::{
     build, build_id,

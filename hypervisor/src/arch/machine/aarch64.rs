@@ -324,8 +324,8 @@ pub fn copy_frame(from: &Frame, to: &mut Frame) {
 /// Ends a simulation of gem5 at once: its pseudo-instruction "exit", which takes the delay in x0.
 /// Undefined on any other machine.
 pub fn end_simulation() {
-    // SAFETY: `start` comes here only if the board's power is `Power::Gem5`: the simulator acts on it,
-    // and changes no register.
+    // SAFETY: `start` comes here only if the board's power is `Power::Gem5`: the simulator acts on
+    // it, and changes no register.
     unsafe { asm!(".inst 0xff210110", in("x0") 0_u64, options(nostack)) };
 }
 
