@@ -40,16 +40,6 @@ fn main() {
     let has_table = board.get("spin_table.base").is_some();
     println!("cargo::rustc-check-cfg=cfg(start, values(\"psci\", \"spin-table\"))");
     println!("cargo::rustc-cfg=start=\"{}\"", if has_table { "spin-table" } else { "psci" });
-    put(
-        "SPIN_TABLE",
-        board.optional("spin_table.base").unwrap_or(0),
-        "Its entry of core 0; 0 without one.",
-    );
-    put(
-        "WATCHDOG",
-        board.optional("spin_table.watchdog").unwrap_or(0),
-        "Turns the board off; 0 without one.",
-    );
     println!("cargo::rustc-check-cfg=cfg(starts_in_el3)");
     if board.get("el3.counter").is_some() {
         println!("cargo::rustc-cfg=starts_in_el3");
@@ -58,31 +48,17 @@ fn main() {
     let usual = if kind == "cadence" { 100_000_000 } else { 24_000_000 };
     let clock = board.optional("uart.clock").unwrap_or(usual);
     put("UART_CLOCK", clock, "Its reference clock in Hz.");
-    put(
-        "SMMU",
-        board.optional("smmu.base").unwrap_or(0),
-        "Registers of the board's SMMU; 0 without one.",
-    );
-    put(
-        "SMMU_EVENT",
-        board.optional("smmu.event_intid").unwrap_or(0),
-        "Interrupt of its event queue; 0 without one.",
-    );
-    put(
-        "ECAM",
-        board.optional("pci.ecam").unwrap_or(0),
-        "PCI configuration space of bus 0; 0 without one.",
-    );
-    put(
-        "ENGINE",
-        board.optional("dma_engine.base").unwrap_or(0),
-        "Registers of the DMA engine; 0 without one.",
-    );
-    put(
-        "ENGINE_INTID",
-        board.optional("dma_engine.intid").unwrap_or(0),
-        "Its interrupt; 0 without one.",
-    );
+    for (name, key, what) in [
+        ("SPIN_TABLE", "spin_table.base", "The spin table's entry of core 0"),
+        ("WATCHDOG", "spin_table.watchdog", "The watchdog that turns the board off"),
+        ("SMMU", "smmu.base", "Registers of the board's SMMU"),
+        ("SMMU_EVENT", "smmu.event_intid", "Interrupt of its event queue"),
+        ("ECAM", "pci.ecam", "PCI configuration space of bus 0"),
+        ("ENGINE", "dma_engine.base", "Registers of the DMA engine"),
+        ("ENGINE_INTID", "dma_engine.intid", "Its interrupt"),
+    ] {
+        put(name, board.optional(key).unwrap_or(0), &format!("{what}; 0 without one."));
+    }
     put("GICD", board.number("gic.distributor"), "GIC distributor.");
     for (name, key, is_there, what) in [
         ("GICC", "gic.cpu_interface", gic_v2, "GICv2's CPU interface."),
@@ -168,7 +144,7 @@ impl Board {
     }
 }
 
-/// Returns what turns the board off.
+/// Returns the means to turn the board off.
 fn power(board: &Board) -> String {
     let kind = match board.word("spin_table.power").unwrap_or("psci") {
         "psci" => "Firmware",
@@ -177,7 +153,7 @@ fn power(board: &Board) -> String {
         "nothing" => "Nothing",
         _ => board.wrong("spin_table.power", "known"),
     };
-    format!("/// What turns the board off.\npub const POWER: Power = Power::{kind};\n")
+    format!("/// The means to turn the board off.\npub const POWER: Power = Power::{kind};\n")
 }
 
 /// Returns the constants of the DMA engine that are no addresses of its own.

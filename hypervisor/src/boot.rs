@@ -2,9 +2,9 @@
 
 use crate::{
     arch::{
-        gic,
+        crc32, gic,
         memory::{self, Stage1},
-        timer, wait_for_interrupt,
+        sysreg, timer, wait_for_interrupt,
     },
     board::{CORES, LOAD_ADDRESS, RAM, StartError, UART_LINE},
     console::{self, Wire},
@@ -14,7 +14,6 @@ use crate::{
         cpu, pmu,
         prepare::{Purpose, prepare_core},
         run::run,
-        schedule,
     },
     virtio,
     vm::{
@@ -58,7 +57,11 @@ pub extern "C" fn boot_main(device_tree: u64, image: u64) -> ! {
     // SAFETY: RAM between the hypervisor's two parts, in the image; nothing writes to it.
     let packed = unsafe { stage1.read_only(0, Pa(behind.start), len) };
     let Ok(packed) = packed else { notice::refuse(&[b"no room to map the packed system"]) };
-    let system = match PackedSystem::parse_with(packed, cfg!(feature = "gicv2"), Features::BUILT) {
+    if !sysreg::has_crc32() {
+        notice::refuse(&[b"this core has no CRC32 instructions, by which EL2 checks its image"]);
+    }
+    let is_gicv2 = cfg!(feature = "gicv2");
+    let system = match PackedSystem::parse_with(packed, is_gicv2, Features::BUILT, crc32) {
         Ok(system) => system::set(system),
         Err(Damage::Feature(name)) => notice::refuse(&[
             b"refuses its image: this system needs the feature `",
@@ -193,11 +196,10 @@ fn start_core(core: &'static mut cpu::Core) -> ! {
         let core = Text::number(core.id.0.into(), 10);
         notice::refuse(&[b"GIC of core ", core.as_bytes(), b": ", reason.as_bytes()]);
     }
-    core.schedule = schedule::of_core(core.id);
-    let shared = core.schedule.as_deref().is_some_and(|schedule| schedule.partition.is_some());
+    core.connect();
     let stage2 = vm::vcpus_of_core(core.id).next().map(|first| (first.vm.root(), first.vm.id()));
+    let shared = stage2.is_some() && core.is_shared();
     prepare_core(Purpose { shared, observed: system::get().is_observed(), stage2 });
-    core.sole = vm::vcpus_of_core(core.id).next().filter(|_| !shared);
     core.mitigations = Mitigations::from_firmware(start::arch_features);
     if core.mitigations.needs_workaround_2() {
         start::forward(ARCH_WORKAROUND_2, 1);

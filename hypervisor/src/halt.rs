@@ -24,6 +24,14 @@ pub fn unset() -> ! {
     notice::last_words(&[b"EL2 read a value that the boot core had not set"])
 }
 
+/// Stops the core: an event came in a state of a vCPU in which it cannot. `why` names what should
+/// have prevented it. No path leads here.
+#[cold]
+#[inline(never)]
+pub fn impossible(why: &str) -> ! {
+    notice::last_words(&[b"EL2 lost track of a vCPU: ", why.as_bytes()])
+}
+
 #[cfg(target_os = "none")]
 #[panic_handler]
 fn panic(info: &core::panic::PanicInfo) -> ! {

@@ -70,14 +70,24 @@ fn records(outcome: &Outcome, kind: &str) -> Vec<Vec<String>> {
 /// The attacker's line, and the SGI by which EL2 informs a core of a change in a VM's distributor.
 const LINE_AND_SGI: [&str; 2] = ["34", "1"];
 
+/// When which VM got core 0.
+fn switches(outcome: &Outcome) -> Vec<(u64, String)> {
+    let switches = records(outcome, "vcpu-switch").into_iter();
+    let on_core = switches.filter(|fields| fields[1] == "0");
+    on_core.map(|fields| (fields[0].parse().expect("a time"), fields[2].clone())).collect()
+}
+
+/// How much of its own slots the victim's work took, in microseconds: without the other VM's slots
+/// in between, of which there is one more if the work just misses the end of a slot.
+fn own_us(outcome: &Outcome) -> u64 {
+    let slots = switches(outcome).iter().filter(|(_, vm)| vm == "worker").count() as u64;
+    work(outcome).0 - 1000 * (slots - 1)
+}
+
 /// The most interrupts for the attacker that core 0 took in one of the victim's slots.
 fn most_in_a_slot(outcome: &Outcome) -> usize {
     let time = |fields: &Vec<String>| fields[0].parse::<u64>().expect("a time");
-    let switches: Vec<_> = records(outcome, "vcpu-switch")
-        .iter()
-        .filter(|fields| fields[1] == "0")
-        .map(|fields| (time(fields), fields[2].clone()))
-        .collect();
+    let switches = switches(outcome);
     let interrupts = records(outcome, "interrupt");
     let for_attacker =
         |fields: &&Vec<String>| fields[1] == "0" && LINE_AND_SGI.contains(&fields[5].as_str());
@@ -110,12 +120,12 @@ fn a_cross_core_line_costs_one_interrupt_per_slot() {
             let text = system(platform, "[0, 1]", "line-raiser", &format!("by={by}"));
             run_system(&text, &Options::default()).good()
         };
-        let (quiet, _) = work(&run("nothing"));
+        let quiet = own_us(&run("nothing"));
         for by in ways {
             let outcome = run(by);
             let rounds = outcome.consoles["attacker"].matches(" rounds").count();
             assert!(rounds > 0, "{platform} {by}: the attacker did nothing");
-            let ((us, _), most) = (work(&outcome), most_in_a_slot(&outcome));
+            let (us, most) = (own_us(&outcome), most_in_a_slot(&outcome));
             println!("{platform} by={by}: {most} in a slot, {us} us of work, {quiet} without");
             // With QEMU's GICv2 this attack disarms itself. If core 0 has acknowledged the line and
             // the second vCPU ends it, on core 1, by a list register with the HW bit, the line is
@@ -134,7 +144,7 @@ fn a_cross_core_line_costs_one_interrupt_per_slot() {
             attack.assert_loss(IN_SLOT, most as u64, 2);
             // The slots of a time table do not move: in each of its own, one in 2 ms, the victim
             // loses two interrupts of EL2, each of which takes less than a switch.
-            let allowed = 2 * us.div_ceil(2000) * sharing().switch.0 / 1000;
+            let allowed = 2 * us.div_ceil(1000) * sharing().switch.0 / 1000;
             attack.assert_loss("us of the victim's work", us.saturating_sub(quiet), allowed);
         }
     }

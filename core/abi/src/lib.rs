@@ -573,15 +573,21 @@ impl<'a> PackedSystem<'a> {
     ///
     /// The first [`Damage`] found.
     pub fn parse(bytes: &'a [u8], gic_v2: bool) -> Result<Self, Damage> {
-        Self::parse_with(bytes, gic_v2, Features::ALL)
+        Self::parse_with(bytes, gic_v2, Features::ALL, checksum)
     }
 
-    /// As [`Self::parse`], for a hypervisor that has only the parts in `built`.
+    /// As [`Self::parse`], for a hypervisor that has only the parts in `built`, and on a core where
+    /// `checksum` is a quick form of [`checksum()`].
     ///
     /// # Errors
     ///
     /// The first [`Damage`] found.
-    pub fn parse_with(bytes: &'a [u8], gic_v2: bool, built: Features) -> Result<Self, Damage> {
+    pub fn parse_with(
+        bytes: &'a [u8],
+        gic_v2: bool,
+        built: Features,
+        checksum: impl Fn(&[u8]) -> u32,
+    ) -> Result<Self, Damage> {
         let (header, rest) = PackedHeader::ref_from_prefix(bytes).map_err(|_| Damage::Truncated)?;
         if header.magic != MAGIC {
             return Err(Damage::Magic);

@@ -828,7 +828,7 @@ fn an_engine_has_flows_and_a_broker() {
     assert_eq!(with_flow(|header, _| header.engine_limit = 1), Err(Damage::Flow(0)));
     assert_eq!(with_flow(|header, _| header.engine_level = 1), Err(Damage::Flow(0)));
     let bytes = Aligned::new(&tables().pack(PackedHeader { engine_from: 1, ..header() }));
-    let built = |parts| PackedSystem::parse_with(bytes.bytes(), false, parts).map(|_| ());
+    let built = |parts| PackedSystem::parse_with(bytes.bytes(), false, parts, checksum).map(|_| ());
     assert_eq!(built(Features::BROKER), Err(Damage::Flow(0)));
     assert_eq!(built(Features::NONE), Err(Damage::Feature("broker")));
 }
@@ -837,7 +837,7 @@ fn an_engine_has_flows_and_a_broker() {
 #[test]
 fn divided_memory_needs_page_classes() {
     let bytes = Aligned::new(&tables().pack(PackedHeader { colored: 1, ..header() }));
-    let built = |parts| PackedSystem::parse_with(bytes.bytes(), false, parts).map(|_| ());
+    let built = |parts| PackedSystem::parse_with(bytes.bytes(), false, parts, checksum).map(|_| ());
     assert_eq!(built(Features::NONE), Err(Damage::Feature("page-classes")));
     assert_eq!(built(Features::PAGE_CLASSES), Err(Damage::Segment(0)), "kept nowhere");
 }

@@ -290,8 +290,10 @@ impl<'a> Builder<'a> {
             let pages = ((next.min(end) - at) / PAGE) as usize;
             // `table` would make one.
             let table = self.find(at).and_then(|table| self.tables.get_mut(table));
-            let entries = table.into_iter().flat_map(|table| table.0.iter_mut());
-            entries.skip(index(at, 3)).take(pages).for_each(|entry| *entry = 0);
+            let entries = table.and_then(|table| table.0.get_mut(index(at, 3)..)?.get_mut(..pages));
+            if let Some(entries) = entries {
+                entries.fill(0);
+            }
             at = next;
         }
     }

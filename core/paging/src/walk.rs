@@ -91,6 +91,20 @@ impl<F: FnMut(Leaf)> Visit for F {
     }
 }
 
+/// So many entries are looked at together, so that two come by one instruction.
+const SEVERAL: usize = 16;
+
+/// Counts the empty entries at the beginning of `entries`, up to a multiple of [`SEVERAL`].
+#[inline(never)]
+#[expect(clippy::many_single_char_names, reason = "a loop would not be unrolled for size")]
+fn empty(entries: &[u64]) -> usize {
+    let is_empty = |chunk: &&[u64; SEVERAL]| {
+        let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p] = chunk;
+        a | b | c | d | e | f | g | h | i | j | k | l | m | n | o | p == 0
+    };
+    entries.as_chunks().0.iter().take_while(is_empty).count() * SEVERAL
+}
+
 /// A walk through tables. By `dyn`, so that EL2 has its code once, not once for each kind of visit.
 struct Walk<'w, 't> {
     tables: &'w dyn Find<'t>,
@@ -107,11 +121,9 @@ impl Walk<'_, '_> {
         let entries = &self.tables.table(address).ok_or(Stray::Table(address))?.0;
         let mut slot = 0;
         while let Some(rest @ [entry, ..]) = entries.get(slot..) {
-            // Most entries of most tables are empty, and the boot reads all tables back.
-            if let [a, b, c, d, e, f, g, h, ..] = rest
-                && a | b | c | d | e | f | g | h == 0
-            {
-                slot += 8;
+            if *entry == 0 {
+                // Most entries of most tables are empty, and the boot reads all tables back.
+                slot += if slot.is_multiple_of(SEVERAL) { empty(rest).max(1) } else { 1 };
                 continue;
             }
             let input = input + slot as u64 * span;
@@ -131,12 +143,8 @@ impl Walk<'_, '_> {
                     };
                     count += rest.iter().skip(1).take_while(follows).count();
                     let len = count as u64 * span;
-                    self.visitor.leaf(Leaf {
-                        input,
-                        output,
-                        len,
-                        attributes: Attributes::of(*entry),
-                    });
+                    let attributes = Attributes::of(*entry);
+                    self.visitor.leaf(Leaf { input, output, len, attributes });
                 }
                 _ => return Err(Stray::Descriptor(input)),
             }

@@ -179,12 +179,14 @@ impl Controls {
 
 /// Lesser of two register values in each four-bit field; see [`Rule`].
 fn lesser(hardware: u64, rule: &Rule) -> u64 {
-    let mut result = 0;
-    for field in 0..16 {
+    let (mut result, mut field) = (0, 0);
+    // Of fields that are zero nothing is left, and the upper ones of most registers are.
+    while field < 16 && hardware >> (field * 4) != 0 {
         let shift = field * 4;
         let (have, most) = (hardware >> shift & 15, rule.most >> shift & 15);
         let absent = rule.signed >> field & 1 != 0 && have & 8 != 0;
         result |= if absent || have < most { have } else { most } << shift;
+        field += 1;
     }
     result
 }

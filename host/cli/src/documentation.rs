@@ -68,6 +68,7 @@ pub fn reference(Reference { dir, check }: &Reference, command: Command) -> Resu
         ("board-file.md", weir_model::board_reference()),
         ("diagnostics.md", weir_model::diagnostics_reference()),
         ("hypercalls.md", reference::hypercalls()),
+        ("vcpu-states.md", reference::vcpu_states()),
         ("trace.md", reference::trace()),
         ("json.md", reference::json()),
         ("json.schema.json", reference::json_schema()),

@@ -23,6 +23,7 @@ use weir_report::{
     },
 };
 use weir_runner::{calibrate::Calibrated, observe::ObservationRecord, report::RunReport};
+use weir_sched::vcpu::{VcpuAction, VcpuEvent, VcpuState};
 use weir_trace::{
     phases::Phase,
     record::{Accesses, Record, RecordKind},
@@ -79,6 +80,57 @@ pub fn hypercalls() -> String {
         &[
             ("{calls}", table(head, CALLS.iter().map(|call| row(call, hex(call.id))))),
             ("{psci}", table(head, FUNCTIONS.iter().map(of_psci))),
+        ],
+    )
+}
+
+/// Returns the page of the states of a vCPU.
+pub fn vcpu_states() -> String {
+    // Without the times that states and events have.
+    let name = |one: &dyn std::fmt::Debug| {
+        let text = format!("{one:?}");
+        format!("`{}`", text.split(' ').next().unwrap_or_default())
+    };
+    let event_name = |event: &VcpuEvent| match event {
+        VcpuEvent::TurnedOff { leads: true } => "`TurnedOff` (first vCPU)".to_owned(),
+        event => name(event),
+    };
+    let mut events = VcpuEvent::ALL.to_vec();
+    events.push(VcpuEvent::TurnedOff { leads: true });
+    let pairs = || {
+        let of = |state| events.iter().map(move |event| (state, event));
+        VcpuState::ALL.into_iter().flat_map(of)
+    };
+    let transitions = pairs().filter_map(|(state, event)| {
+        let (after, action) = state.after(*event).ok()?;
+        let action = match action {
+            VcpuAction::Nothing => String::new(),
+            action => name(&action),
+        };
+        Some([name(&state), event_name(event), name(&after), action])
+    });
+    let mut kept: BTreeMap<&str, BTreeMap<String, Vec<String>>> = BTreeMap::new();
+    for (state, event) in pairs() {
+        if let Err(why) = state.after(*event) {
+            kept.entry(why.reason())
+                .or_default()
+                .entry(name(event))
+                .or_default()
+                .push(name(&state));
+        }
+    }
+    let impossible = kept.into_iter().flat_map(|(reason, events)| {
+        let row = move |(event, mut states): (String, Vec<String>)| {
+            states.dedup();
+            [event, states.join(", "), reason.to_owned()]
+        };
+        events.into_iter().map(row)
+    });
+    filled(
+        include_str!("reference/vcpu-states.md"),
+        &[
+            ("{transitions}", table(["state", "event", "next", "does"], transitions)),
+            ("{impossible}", table(["event", "not in", "reason"], impossible)),
         ],
     )
 }
@@ -255,7 +307,7 @@ mod tests {
 
     #[test]
     fn each_place_of_a_table_is_filled() {
-        for page in [hypercalls(), trace(), json()] {
+        for page in [hypercalls(), vcpu_states(), trace(), json()] {
             assert!(!page.contains('{') && page.ends_with('\n'), "{page}");
         }
     }

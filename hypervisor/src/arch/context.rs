@@ -7,7 +7,7 @@
 
 use super::{
     Frame, gic, isb,
-    machine::{Vectors, copy_frame, enter, load_vectors, resume, save_vectors},
+    machine::{Vectors, copy_frame, enter, frame_below, load_vectors, resume, save_vectors},
     memory::{self, Stage1Control},
     sysreg,
 };
@@ -232,7 +232,7 @@ fn forget() {
 
 /// The place of the guest's general registers at the top of the stack of core `core`.
 fn frame_of(core: CoreId) -> *mut Frame {
-    (memory::stack_top(core) as *mut Frame).wrapping_sub(1)
+    frame_below(memory::stack_top(core))
 }
 
 /// The general registers of the guest of core `core`, the calling one.

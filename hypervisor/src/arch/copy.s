@@ -1,4 +1,4 @@
-// memcpy and memset for EL2, 32 and 128 bytes at a time. Those of compiler_builtins, which the
+// memcpy and memset for EL2, 64 and 128 bytes at a time. Those of compiler_builtins, which the
 // linker replaces by these, move 8 bytes by four instructions. EL2 has no FP registers to use, and
 // its SCTLR allows unaligned accesses to Normal memory; neither function is for registers of
 // devices.
@@ -8,18 +8,29 @@
 // x0: to, x1: from, x2: bytes. Returns x0. The two do not overlap.
 memcpy:
     mov     x3, x0
-    subs    x2, x2, #32
+    subs    x2, x2, #64
     b.lo    2f
 1:  ldp     x4, x5, [x1]
+    ldp     x6, x7, [x1, #16]
+    ldp     x8, x9, [x1, #32]
+    ldp     x10, x11, [x1, #48]
+    add     x1, x1, #64
+    stp     x4, x5, [x3]
+    stp     x6, x7, [x3, #16]
+    stp     x8, x9, [x3, #32]
+    stp     x10, x11, [x3, #48]
+    add     x3, x3, #64
+    subs    x2, x2, #64
+    b.hs    1b
+// The low six bits of x2 are still those of the length.
+2:  tbz     x2, #5, 8f
+    ldp     x4, x5, [x1]
     ldp     x6, x7, [x1, #16]
     add     x1, x1, #32
     stp     x4, x5, [x3]
     stp     x6, x7, [x3, #16]
     add     x3, x3, #32
-    subs    x2, x2, #32
-    b.hs    1b
-// The low five bits of x2 are still those of the length.
-2:  tbz     x2, #4, 3f
+8:  tbz     x2, #4, 3f
     ldp     x4, x5, [x1], #16
     stp     x4, x5, [x3], #16
 3:  tbz     x2, #3, 4f

@@ -1,7 +1,7 @@
 //! EL2's own address space, and the VMs' stage 2.
 //!
 //! boot.s maps the image where the loader put it; the rest is mapped here, once, by the boot core:
-//! device registers, the packed system and for each core two windows of 2 MiB. Where memory is
+//! device registers, the packed system and for each core two windows of 1 MiB. Where memory is
 //! divided into page classes, the boot core then moves image and packed system into the
 //! hypervisor's page classes ([`Stage1::move_in`]) and goes on there. A core reaches a VM's memory
 //! only through its windows, and only while it starts that VM: nothing of a VM's is mapped at EL2
@@ -42,13 +42,16 @@ const PACKED: u64 = HYP_BASE + 0x1000_0000;
 const DEVICES: u64 = HYP_BASE + 0x4000_0000;
 /// Virtual address of core 0's windows; each core has two.
 const WINDOWS: u64 = HYP_BASE + 0x8000_0000;
-/// Virtual address of what is shared with the broker, behind the places that [`Stage1::read_only`]
-/// has at [`PACKED`].
-const SHARED: u64 = PACKED + 3 * WINDOW;
-/// Bytes of a window.
-pub const WINDOW: u64 = 0x20_0000;
+/// Bytes of a place that [`Stage1::read_only`] has at [`PACKED`].
+const PLACE: u64 = 0x20_0000;
+/// Virtual address of what is shared with the broker, behind three of these.
+const SHARED: u64 = PACKED + 3 * PLACE;
+/// Bytes of a window: one table has both of a core.
+pub const WINDOW: u64 = 0x10_0000;
+/// Entries of a window.
+const WINDOW_PAGES: usize = (WINDOW / PAGE) as usize;
 
-const _: () = assert!(PARTITION_LEN <= WINDOW);
+const _: () = assert!(PARTITION_LEN <= PLACE);
 
 /// Windows of all cores.
 const ALL_WINDOWS: usize = 2 * MAX_CORES;
@@ -65,7 +68,7 @@ const VTCR: u64 = 1 << 31 | 2 << 16 | 3 << 12 | 1 << 10 | 1 << 8 | 1 << 6 | (64 
 
 /// Tables that boot.s fills in.
 pub const BOOT_TABLES: usize = 5;
-const STAGE1_TABLES: usize = 32;
+const STAGE1_TABLES: usize = 24;
 const STAGE2_TABLES: usize = 64;
 
 /// Tables in the image: written by one core at a time, read by the table walker of every core.
@@ -89,7 +92,7 @@ static STAGE2: Tables<STAGE2_TABLES> = Tables(UnsafeCell::new([Table::EMPTY; STA
 static IMAGE_OFFSET: AtomicU64 = AtomicU64::new(0);
 /// Physical minus virtual address of .bss and the stacks, until the hypervisor moves.
 static BSS_OFFSET: AtomicU64 = AtomicU64::new(0);
-/// Place of core 0's first window table in [`STAGE1`]; the others follow it.
+/// Place of the table of core 0's windows in [`STAGE1`]; those of the other cores follow it.
 static FIRST_WINDOW_TABLE: AtomicUsize = AtomicUsize::new(0);
 
 /// Where the firmware starts the other cores: in the trampoline, by its physical address.
@@ -150,8 +153,8 @@ fn furnish(builder: &mut Builder<'_>) -> Result<usize, MapError> {
         builder.map(device(Pa(pa)), pa, len, stage1::DEVICE)?;
     }
     let first = builder.last_level(WINDOWS)?;
-    for window in 1..ALL_WINDOWS as u64 {
-        builder.last_level(WINDOWS + window * WINDOW)?;
+    for core in 1..MAX_CORES as u64 {
+        builder.last_level(WINDOWS + core * 2 * WINDOW)?;
     }
     Ok(first)
 }
@@ -199,8 +202,8 @@ impl Stage1 {
     ) -> Result<&'static [u8], MapError> {
         let offset = pa % PAGE;
         let pages = offset.saturating_add(len).checked_next_multiple_of(PAGE);
-        let pages = pages.filter(|&pages| pages <= WINDOW).ok_or(MapError::OutOfRange)?;
-        let va = PACKED + slot * WINDOW;
+        let pages = pages.filter(|&pages| pages <= PLACE).ok_or(MapError::OutOfRange)?;
+        let va = PACKED + slot * PLACE;
         self.builder.map(va, pa - offset, pages, stage1::READ)?;
         publish();
         // SAFETY: just mapped, `len` bytes from `va + offset` on; by the contract nothing
@@ -227,8 +230,8 @@ impl Stage1 {
     ///
     /// Nothing uses those bytes any more.
     pub unsafe fn forget(&mut self, slot: u64, keep: u64) {
-        let keep = keep.next_multiple_of(PAGE).min(WINDOW);
-        self.builder.unmap_pages(PACKED + slot * WINDOW + keep, WINDOW - keep);
+        let keep = keep.next_multiple_of(PAGE).min(PLACE);
+        self.builder.unmap_pages(PACKED + slot * PLACE + keep, PLACE - keep);
         forget_translations();
     }
 }
@@ -295,10 +298,10 @@ pub unsafe fn stage2_tables() -> (&'static mut [Table], u64) {
     (tables, in_bss(STAGE2.0.get() as u64))
 }
 
-/// A place in EL2's address space through which one core reaches RAM for a while: 2 MiB, or all of
+/// A place in EL2's address space through which one core reaches RAM for a while: 1 MiB, or all of
 /// these at once.
 pub struct Window {
-    tables: &'static mut [Table],
+    entries: &'static mut [u64],
     va: u64,
 }
 
@@ -321,13 +324,15 @@ impl Window {
     ///
     /// They are of those that [`furnish`] made tables for, and no other owner's now.
     unsafe fn from(first: usize, count: usize) -> Self {
-        let place = FIRST_WINDOW_TABLE.load(Ordering::Relaxed) + first;
-        // SAFETY: `furnish` made `ALL_WINDOWS` consecutive tables from `FIRST_WINDOW_TABLE` on, so
-        // the place is in bounds; the contract gives it to this caller.
-        let tables = unsafe {
-            core::slice::from_raw_parts_mut(STAGE1.0.get().cast::<Table>().add(place), count)
+        let place = FIRST_WINDOW_TABLE.load(Ordering::Relaxed) * 512 + first * WINDOW_PAGES;
+        // SAFETY: `furnish` made the consecutive tables of `ALL_WINDOWS` windows from
+        // `FIRST_WINDOW_TABLE` on, so the entries are in bounds; the contract gives them to this
+        // caller.
+        let entries = unsafe {
+            let entry = STAGE1.0.get().cast::<u64>().add(place);
+            core::slice::from_raw_parts_mut(entry, count * WINDOW_PAGES)
         };
-        Self { tables, va: WINDOWS + first as u64 * WINDOW }
+        Self { entries, va: WINDOWS + first as u64 * WINDOW }
     }
 
     /// Maps the next of `pages`, as many as there are and fit, lends them to `body` with their
@@ -338,12 +343,15 @@ impl Window {
         attributes: Attributes,
         body: impl FnOnce(u64, u64) -> R,
     ) -> R {
-        let entries = self.tables.iter_mut().flat_map(|table| &mut table.0);
-        let mapped = entries.zip(pages).map(|(entry, page)| *entry = attributes.page(page)).count();
+        let mapped = self
+            .entries
+            .iter_mut()
+            .zip(pages)
+            .map(|(entry, page)| *entry = attributes.page(page))
+            .count();
         publish();
         let result = body(self.va, mapped as u64 * PAGE);
-        let entries = self.tables.iter_mut().flat_map(|table| &mut table.0);
-        entries.take(mapped).for_each(|entry| *entry = 0);
+        self.entries.iter_mut().take(mapped).for_each(|entry| *entry = 0);
         // Only this core ever used these addresses, so the others' TLBs need nothing.
         forget_translations();
         result
@@ -378,7 +386,7 @@ impl Window {
         })
     }
 
-    /// Copies `len` bytes, less than 2 MiB so that any offset in a page fits, of RAM: from a byte
+    /// Copies `len` bytes, less than 1 MiB so that any offset in a page fits, of RAM: from a byte
     /// of some pages, through `source`, to a byte of others, in memory as well as in the caches,
     /// until `pause` says after a chunk that something else is due; returns the number of bytes.
     /// What the pages don't hold is left out, but counted.

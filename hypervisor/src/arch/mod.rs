@@ -19,7 +19,7 @@ pub mod smmu;
 pub mod sysreg;
 pub mod timer;
 
-pub use machine::{opaque_zero, relax, wait_for_interrupt};
+pub use machine::{crc32, opaque_zero, relax, wait_for_interrupt};
 
 /// The general registers of a guest, as the exception vectors store them.
 #[derive(Clone, Copy, Debug)]

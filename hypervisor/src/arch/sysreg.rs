@@ -10,7 +10,6 @@ macro_rules! registers {
     ($($(#[$doc:meta])* $name:ident $(= $asm:literal)?: $($access:ident)+;)*) => {
         $(
             $(#[$doc])*
-            #[allow(dead_code, reason = "a build without an optional part uses fewer registers")]
             pub mod $name { registers!(@ [$($access)+] $name $($asm)?); }
         )*
     };
@@ -427,4 +426,10 @@ id_registers! {
     5: 0 1 2 3 4 5 6 7;
     6: 0 1 2 3 4 5 6 7;
     7: 0 1 2 3 4 5 6 7;
+}
+
+/// Whether the core has the CRC32 instructions (ID_AA64ISAR0_EL1.CRC32).
+#[must_use]
+pub fn has_crc32() -> bool {
+    id_register(6, 0) >> 16 & 0xf != 0
 }

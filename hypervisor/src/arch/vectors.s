@@ -4,7 +4,7 @@
 // exception puts the guest's registers into a `Frame` there. An interrupt or a call saves only the
 // registers that a Rust function may change, and so do an access to a system register and a data
 // abort by a load or store from or to one of these. The others follow if the handler returns
-// non-zero, before the vectors call `handle_interrupt` or `handle_action`.
+// non-zero, before the vectors call `handle_interrupt` or `handle_action` with that.
 
     .equ    FRAME, 256                      // x0 to x30 and a word of padding
 
@@ -121,6 +121,7 @@ resume_sp:
 
 irq_slow:
     save_rest
+    mov     x1, x0
     mrs     x0, tpidr_el2
     bl      {handle_interrupt}
     b       resume_sp
@@ -165,6 +166,7 @@ data_abort_all:
 call_slow:
     save_rest
 act:
+    mov     x1, x0
     mrs     x0, tpidr_el2
     bl      {handle_action}
     b       resume_sp

@@ -1,24 +1,35 @@
 //! What a handler asks of the run loop.
 
-use crate::{arch::opaque_zero, vm::Ending};
-use weir_trace::wire::WireEvent;
+use crate::arch::opaque_zero;
 
-/// How an exception ends. The vectors test for zero.
-#[derive(Clone, Copy, PartialEq, Eq)]
+/// What becomes of the current vCPU after an exception. The vectors test for zero, and hand any
+/// other value to the run loop. Of two, the greater one holds.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[must_use]
 #[repr(transparent)]
 pub struct Exit(u64);
 
 impl Exit {
-    /// The vCPU goes on.
+    /// It goes on.
     pub const RESUME: Self = Self(0);
-    /// The run loop is called, which carries out the core's [`Action`], if it has one.
-    pub const ACT: Self = Self(1);
+    /// It goes on unless its memory budget is spent, or what is pending is against it: the run
+    /// loop looks.
+    pub const LOOK: Self = Self(1);
+    /// Its memory budget is spent, on a core of its own: it rests until there is another.
+    pub const REST: Self = Self(2);
+    /// It waits for an interrupt (WFI, `CPU_SUSPEND`).
+    pub const WAIT: Self = Self(3);
+    /// It waits for an interrupt and then starts where ELR_EL2 says, with x0 of its frame; all
+    /// else but its timers and its GIC is lost. An SError of its that is found then is reported
+    /// with that address.
+    pub const POWER_DOWN: Self = Self(4);
+    /// It goes off.
+    pub const OFF: Self = Self(5);
 
     /// The vCPU goes on unless it `must_wait` for the run loop.
     #[inline(always)]
     pub const fn unless(must_wait: bool) -> Self {
-        if must_wait { Self::ACT } else { Self::RESUME }
+        if must_wait { Self::LOOK } else { Self::RESUME }
     }
 
     /// [`Exit::RESUME`], which the compiler does not take for a constant. A function that returns
@@ -28,22 +39,4 @@ impl Exit {
     pub fn resume() -> Self {
         Self(opaque_zero())
     }
-}
-
-/// What becomes of the current vCPU.
-pub enum Action {
-    /// It waits for an interrupt (WFI, `CPU_SUSPEND`).
-    Wait,
-    /// It waits for an interrupt and then starts at `entry` with `x0`; all its state but that of
-    /// its timers and of its GIC is lost.
-    PowerDown {
-        /// Its first instruction.
-        entry: u64,
-        /// The value of x0.
-        x0: u64,
-    },
-    /// It goes off.
-    Off,
-    /// Its VM stops; the event tells the host why.
-    Stop(Ending, WireEvent),
 }

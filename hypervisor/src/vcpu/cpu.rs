@@ -1,16 +1,13 @@
 //! The cores: what each keeps to itself.
 
-use super::{
-    action::{Action, Exit},
-    schedule::CoreSchedule,
-};
+use super::schedule::{self, CoreSchedule, Member};
 use crate::{
     arch::{gic, pmu::granted::VirtualPmu, sysreg, timer},
     budget,
     console::Wire,
     optional::Optional,
     report::Report,
-    vm::VcpuRef,
+    vm::{self, VcpuRef},
 };
 use core::cell::UnsafeCell;
 use weir_abi::{Features, MAX_CORES};
@@ -27,10 +24,6 @@ pub struct Core {
     pub current: Option<&'static VcpuRef>,
     /// Its vCPUs, and which of them has it.
     pub schedule: Option<&'static mut CoreSchedule>,
-    /// What a handler asked the run loop to do with the current vCPU.
-    pub action: Option<Action>,
-    /// The current vCPU waits for an interrupt, its state on the core.
-    pub waits: bool,
     /// The interrupts of guests are held back by their priority.
     pub holds_guests: bool,
     /// An interrupt that was acknowledged on the fast path and is handled on the slow one.
@@ -52,10 +45,11 @@ pub struct Core {
 }
 
 impl Core {
-    /// Asks the run loop for `action`, unless another one was asked for.
-    pub fn ask(&mut self, action: Action) -> Exit {
-        self.action.get_or_insert(action);
-        Exit::ACT
+    /// Gives it its vCPUs; once, when the VMs are known.
+    pub fn connect(&mut self) {
+        self.schedule = schedule::of_core(self.id);
+        let shares = self.schedule.as_deref().is_some_and(|its| its.partition.is_some());
+        self.sole = vm::vcpus_of_core(self.id).next().filter(|_| !shares);
     }
 
     /// Returns whether several vCPUs can run here.
@@ -63,6 +57,18 @@ impl Core {
     #[must_use]
     pub const fn is_shared(&self) -> bool {
         Features::SHARED_CORES.is_built() && self.sole.is_none()
+    }
+
+    /// The vCPU with its state on the core, as its schedule knows it.
+    #[inline(always)]
+    pub fn resident(&mut self) -> Option<&mut Member> {
+        self.schedule.as_deref_mut()?.resident()
+    }
+
+    /// The only vCPU, as its schedule knows it, on a core that it does not share.
+    #[inline(always)]
+    pub fn only(&mut self) -> Option<&mut Member> {
+        self.schedule.as_deref_mut()?.only()
     }
 
     /// Whether the memory budget of the current vCPU is spent.
@@ -117,8 +123,6 @@ static LOCAL: [Local; MAX_CORES] = [const {
         sole: None,
         current: None,
         schedule: None,
-        action: None,
-        waits: false,
         holds_guests: false,
         acknowledged: gic::NOTHING,
         wire: None,

@@ -1,17 +1,16 @@
 //! Faults by which a VM stops.
 
-use super::action::{Action, Exit};
-use super::cpu::Core;
+use super::action::Exit;
 use crate::{
     arch::sysreg,
     trace,
-    vm::{Ending, VcpuRef},
+    vm::{Ending, VcpuRef, ending},
 };
 use weir_trace::wire::{ExitCause, FaultKind, What, WireEvent};
 
 /// Stops the VM of the current vCPU `vcpu_ref` for a fault at `address`.
 #[cold]
-pub fn fault(core: &mut Core, vcpu_ref: &'static VcpuRef, kind: FaultKind, address: u64) -> Exit {
+pub fn fault(vcpu_ref: &'static VcpuRef, kind: FaultKind, address: u64) -> Exit {
     vcpu_ref.rare_exit(ExitCause::Fault);
     vcpu_ref.record(trace::RecordKind::VmFault, kind as u32, sysreg::esr_el2::read(), address);
     let event = WireEvent {
@@ -23,5 +22,6 @@ pub fn fault(core: &mut Core, vcpu_ref: &'static VcpuRef, kind: FaultKind, addre
         guest_elr: sysreg::elr_el1::read(),
         ..vcpu_ref.vm.event(What::VmFault, vcpu_ref.vcpu)
     };
-    core.ask(Action::Stop(Ending::Fault, event))
+    ending::end(vcpu_ref, Ending::Fault, event);
+    Exit::OFF
 }

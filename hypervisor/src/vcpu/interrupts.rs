@@ -9,7 +9,7 @@ use crate::{
         gic::{self, Version},
         isb,
         pmu::is_pmu,
-        timer, wait_for_interrupt,
+        timer,
     },
     board::{SMMU_LINE, UART_LINE},
     budget::Event as BudgetEvent,
@@ -122,11 +122,11 @@ fn clock_slowly(core: &mut Core, vcpu_ref: Option<&'static VcpuRef>, iar: u64, n
         budget.step(vcpu_ref, core.id, now, BudgetEvent::Count);
         exit = Exit::unless(budget.holds());
         if !budget.is_counted() {
-            exit = fault(core, vcpu_ref, FaultKind::Uncounted, 0);
+            exit = fault(vcpu_ref, FaultKind::Uncounted, 0);
         }
     }
     if core.beats(now) {
-        exit = Exit::ACT;
+        exit = exit.max(Exit::LOOK);
     }
     core.arm();
     isb();
@@ -143,32 +143,9 @@ fn overflow(core: &mut Core, vcpu_ref: &'static VcpuRef, iar: u64) -> Exit {
         && budget.stop_quickly(vcpu_ref, now)
     {
         gic::end(iar);
-        return await_period(core, vcpu_ref);
+        return Exit::REST;
     }
     overflow_slowly(core, Some(vcpu_ref), iar, now)
-}
-
-/// Lets the core wait until an interrupt comes. Returns [`Exit::RESUME`] if it is the start of a
-/// period, with whose budget the vCPU goes on. The run loop handles any other interrupt; it also
-/// handles what else is pending if the period has begun, as the guest is interrupted at once.
-#[inline(never)]
-fn await_period(core: &mut Core, vcpu_ref: &'static VcpuRef) -> Exit {
-    // The interrupts of guests must not end the wait.
-    gic::hold_guests(true);
-    wait_for_interrupt();
-    let iar = gic::acknowledge();
-    let mut exit = Exit::ACT;
-    if gic::intid(iar) == gic::PPI_HYP_TIMER {
-        vcpu_ref.counts.exit(ExitCause::OwnIrq);
-        exit = clock(core, vcpu_ref, iar);
-        if core.holds() {
-            exit = Exit::ACT;
-        }
-    } else {
-        core.acknowledged = iar;
-    }
-    gic::hold_guests(false);
-    exit
 }
 
 /// The rest of [`overflow`], and all of it where the run loop handles the interrupt.
@@ -196,7 +173,7 @@ fn overflow_slowly(
 #[cold]
 fn slow(core: &mut Core, iar: u64) -> Exit {
     core.acknowledged = iar;
-    Exit::ACT
+    Exit::LOOK
 }
 
 /// Puts a physical interrupt into a list register, or where it waits for one.
@@ -238,9 +215,31 @@ fn take_posted(vcpu_ref: &'static VcpuRef, left: Posted<Version>) -> Exit {
 }
 
 /// Handles the interrupt in `core.acknowledged`, if any, and sends the next record of the report
-/// that is due.
+/// that is due. Returns what becomes of the current vCPU, if there is one.
+#[inline(always)]
+pub fn own_interrupt(core: &mut Core) -> Exit {
+    // The start of a period of the core's only vCPU, most often.
+    if let Some(vcpu_ref) = core.current
+        && gic::intid(core.acknowledged) == gic::PPI_HYP_TIMER
+        && !core.is_shared()
+        && core.report.is_none()
+    {
+        vcpu_ref.counts.exit(ExitCause::OwnIrq);
+        let iar = core::mem::replace(&mut core.acknowledged, gic::NOTHING);
+        let exit = clock(core, vcpu_ref, iar);
+        if core.report.is_some() {
+            step_report(core);
+        }
+        return exit;
+    }
+    own_interrupt_slowly(core)
+}
+
+/// The rest of [`own_interrupt`].
+#[inline(never)]
 #[expect(clippy::too_many_lines, reason = "one arm for each interrupt of EL2's own")]
-pub fn own_interrupt(core: &mut Core) {
+fn own_interrupt_slowly(core: &mut Core) -> Exit {
+    let mut exit = Exit::RESUME;
     let iar = core::mem::replace(&mut core.acknowledged, gic::NOTHING);
     let intid = gic::intid(iar);
     let vcpu_ref = core.current;
@@ -292,7 +291,7 @@ pub fn own_interrupt(core: &mut Core) {
                 timer::stop();
                 gic::end(iar);
             } else {
-                let _ = match vcpu_ref {
+                exit = match vcpu_ref {
                     Some(vcpu_ref) => clock(core, vcpu_ref, iar),
                     None => clock_slowly(core, None, iar, timer::now_ns()),
                 };
@@ -304,7 +303,7 @@ pub fn own_interrupt(core: &mut Core) {
             if let Some(vcpu_ref) = vcpu_ref.or(core.sole) {
                 pmu::update(core, vcpu_ref);
             }
-            let _ = overflow_slowly(core, vcpu_ref, iar, timer::now_ns());
+            exit = overflow_slowly(core, vcpu_ref, iar, timer::now_ns());
         }
         gic::PPI_VIRTUAL_TIMER | gic::PPI_PHYSICAL_TIMER => {
             match vcpu_ref {
@@ -347,6 +346,12 @@ pub fn own_interrupt(core: &mut Core) {
         // A private interrupt that was not enabled.
         _ => gic::end(iar),
     }
+    step_report(core);
+    exit
+}
+
+/// Sends the next record of the report that is due, if one is.
+fn step_report(core: &mut Core) {
     if let Some(report) = core.report.take() {
         core.report = report.step();
         if core.report.is_some() {

@@ -8,8 +8,9 @@ use crate::{
 };
 use core::sync::atomic::{AtomicBool, Ordering};
 use weir_abi::OnFault;
+use weir_sched::vcpu::VcpuEvent;
 use weir_trace::wire::{What, WireEvent};
-use weir_units::VcpuId;
+use weir_units::{Nanos, VcpuId};
 use weir_vdev::{gic::ResetStep, pl011::Pl011, psci::Power};
 
 /// The next step of the start of a VM with a loaded image. Between two steps the core takes
@@ -22,6 +23,8 @@ pub enum Start {
     Devices,
     /// Reports it. From here on it can stop.
     Report,
+    /// Nothing is left.
+    Done,
 }
 
 impl Default for Start {
@@ -52,8 +55,9 @@ impl Start {
             }
             Self::Report => {
                 report(vcpu_ref);
-                None
+                Some(Self::Done)
             }
+            Self::Done => None,
         }
     }
 }
@@ -84,30 +88,16 @@ pub fn started(vcpu_ref: &VcpuRef) {
     vcpu_ref.record(trace::RecordKind::VcpuOn, 0, 0, 0);
 }
 
-/// What the leader of a VM does next.
-pub enum Next {
-    /// Nothing: the VM is not stopping, has vCPUs that are on, or has stopped for good.
-    Nothing,
-    /// Asks again at this time.
-    Later(u64),
-    /// Asks again after its core has taken interrupts, in the VM's own time.
-    Again,
-    /// Loads the VM's image and starts it again.
-    Restart,
-    /// Stops the VM for good.
-    Halt,
-}
-
 /// Decides what follows when a VM is stopping and all its vCPUs are off; on the core of its
 /// first vCPU `vcpu_ref`.
-pub fn lead(vcpu_ref: &'static VcpuRef) -> Next {
+pub fn lead(vcpu_ref: &'static VcpuRef) -> VcpuEvent {
     let vm = vcpu_ref.vm;
     let ending = {
         let ending = vm.ending.lock();
         if vm.halted.load(Ordering::Relaxed) || !vm.is_parked() {
-            return Next::Nothing;
+            return VcpuEvent::Settled;
         }
-        let Some(ending) = *ending else { return Next::Nothing };
+        let Some(ending) = *ending else { return VcpuEvent::Settled };
         ending
     };
     // A restart interrupts the cores that the VM shares: at most once per round of their schedules.
@@ -115,15 +105,15 @@ pub fn lead(vcpu_ref: &'static VcpuRef) -> Next {
         let round = system::get().round(vm.index(), vm.core_of(vcpu_ref.vcpu).index()).0;
         let due = vm.began.load(Ordering::Relaxed).saturating_add(round);
         if timer::now_ns() < due {
-            return Next::Later(due);
+            return VcpuEvent::Deferred { due: Nanos(due.max(1)) };
         }
     }
     // Before the PCI functions, which are not reset again once they are.
     if !virtio::close(vm) {
-        return Next::Again;
+        return VcpuEvent::Deferred { due: Nanos(0) };
     }
     if let Some(due) = pci::close(vm) {
-        return Next::Later(due);
+        return VcpuEvent::Deferred { due: Nanos(due.max(1)) };
     }
     let boot = vm.restarts.load(Ordering::Relaxed);
     vcpu_ref.record(trace::RecordKind::VmStop, boot, 0, 0);
@@ -132,12 +122,12 @@ pub fn lead(vcpu_ref: &'static VcpuRef) -> Next {
             focus::give_back(vm, true);
             vm.restarts.fetch_add(1, Ordering::Relaxed);
             vcpu_ref.record(trace::RecordKind::VmRestart, boot.wrapping_add(1), 0, 0);
-            Next::Restart
+            VcpuEvent::Restarts
         }
-        (Ending::Off, _) => Next::Halt,
+        (Ending::Off, _) => VcpuEvent::Halts,
         (Ending::Fault, _) => {
             console::event(vm.event(What::VmHalted, 0));
-            Next::Halt
+            VcpuEvent::Halts
         }
     }
 }

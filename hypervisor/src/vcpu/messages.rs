@@ -1,11 +1,6 @@
 //! Messages from other cores and from the host.
 
-use super::{
-    action::Action,
-    cpu::Core,
-    devices,
-    schedule::{OffCoreState, off},
-};
+use super::{action::Exit, cpu::Core, devices, schedule::leads};
 use crate::{
     arch::{gic, timer, wait_for_interrupt},
     budget::Event as BudgetEvent,
@@ -18,6 +13,7 @@ use core::{
     hint::spin_loop,
     sync::atomic::{AtomicU32, Ordering},
 };
+use weir_sched::vcpu::{VcpuEvent, VcpuState};
 use weir_trace::wire::What;
 
 /// How long the console core waits for the others when the system ends, in ns: many times the
@@ -26,21 +22,19 @@ const STOP_LIMIT_NS: u64 = 1_000_000;
 
 /// Carries out the messages in this core's mailbox.
 #[inline(always)]
-pub fn serve(core: &mut Core) {
-    if !mail::is_quiet(core.id) {
-        serve_each(core);
-    }
+pub fn serve(core: &mut Core) -> Exit {
+    if mail::is_quiet(core.id) { Exit::RESUME } else { serve_each(core) }
 }
 
 #[inline(never)]
-fn serve_each(core: &mut Core) {
+fn serve_each(core: &mut Core) -> Exit {
     if mail::take(core.id, mail::FOLD) != 0 {
         interrupts::fold_all(core.id);
     }
     if mail::take(core.id, mail::INPUT | mail::ROOM) != 0 {
         vm::vcpus_of_core(core.id).for_each(devices::uart_attention);
     }
-    serve_vcpus(core);
+    let exit = serve_vcpus(core);
     if mail::take(core.id, mail::HAND_OVER) != 0 {
         focus::hand_over();
     }
@@ -54,16 +48,17 @@ fn serve_each(core: &mut Core) {
     if mail::take(core.id, mail::SHUTDOWN) != 0 {
         shut_down(core);
     }
+    exit
 }
 
 /// Messages that concern the vCPUs of this core.
-fn serve_vcpus(core: &mut Core) {
+fn serve_vcpus(core: &mut Core) -> Exit {
     let index = core.id;
     let freed = mail::take(index, mail::BUDGET) != 0;
     let start = mail::take(index, mail::START) != 0;
     let stop = mail::take(index, mail::STOP) != 0;
     let ended = mail::take(index, mail::ENDED) != 0;
-    let Some(schedule) = core.schedule.as_deref_mut() else { return };
+    let Some(schedule) = core.schedule.as_deref_mut() else { return Exit::RESUME };
     schedule.rouse();
     schedule.stale |= start | stop | ended | freed;
     let (current, mut account) = (schedule.current, schedule.account);
@@ -71,28 +66,24 @@ fn serve_vcpus(core: &mut Core) {
     for (place, member) in schedule.members() {
         let is_current = current == Some(place);
         if start
-            && matches!(member.state, OffCoreState::Off)
+            && member.state() == VcpuState::Off
             && let Some((entry, x0)) = ending::claim_start(member.vcpu_ref)
         {
-            member.come_on(index, entry, x0);
+            member.come_on(VcpuEvent::TurnedOn, index, entry, x0);
             account = account.with(place);
         }
-        let stops = stop && !is_current && ending::must_stop(member.vcpu_ref);
-        if stops && !matches!(member.state, OffCoreState::Loading(_)) {
-            member.state = off(member.vcpu_ref);
+        if stop && !is_current && ending::must_stop(member.vcpu_ref) {
             member.vcpu_ref.record(trace::RecordKind::VcpuOff, 0, 0, 0);
-            ending::parked(member.vcpu_ref, index);
+            member.go_off(index);
             account = account.with(place);
             // As `run::park` does: from now on its budget is the others'.
             if let (false, Some(budget)) = (shares, member.budget.as_mut()) {
                 budget.note(member.vcpu_ref, index, false);
             }
         }
-        if ended && matches!(member.state, OffCoreState::Off) {
-            member.state = off(member.vcpu_ref);
-            if matches!(member.state, OffCoreState::Ending(_)) {
-                account = account.with(place);
-            }
+        if ended && member.state() == VcpuState::Off && leads(member.vcpu_ref) {
+            member.befall(VcpuEvent::OthersOff);
+            account = account.with(place);
         }
         let budget = if is_current { &mut core.budget } else { &mut member.budget };
         let Some(budget) = budget.as_mut() else { continue };
@@ -106,9 +97,8 @@ fn serve_vcpus(core: &mut Core) {
     if freed {
         core.arm();
     }
-    if stop && core.current.is_some_and(ending::must_stop) {
-        let _ = core.ask(Action::Off);
-    }
+    let must_stop = stop && core.current.is_some_and(ending::must_stop);
+    if must_stop { Exit::OFF } else { Exit::RESUME }
 }
 
 /// Stops this core for good. On the console core it also sends what waits for the host, then the

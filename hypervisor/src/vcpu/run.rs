@@ -7,16 +7,18 @@
 //! waits; it leaves only when the vCPU is powered down or off.
 
 mod shared;
+#[cfg(test)]
+mod tests;
 
 use super::{
-    action::Action,
+    action::Exit,
     cpu::Core,
     interrupts::{drain, own_interrupt},
-    lifecycle::{self, Next, Start},
+    lifecycle::{self, Start},
     messages::serve,
     pmu,
     prepare::keep_branches_apart,
-    schedule::{Calls, Member, OffCoreState, is_called, off},
+    schedule::{Calls, Member, is_called},
 };
 use crate::{
     arch::{
@@ -25,20 +27,23 @@ use crate::{
         sysreg::{self, cntpct_el0},
         timer, wait_for_interrupt,
     },
-    budget, console, mail, system,
+    budget, console, system,
     trace::RecordKind,
     virtio::service,
     vm::{
-        Ending, VcpuRef, debug, ending,
+        VcpuRef, debug, ending,
         interrupts::{Lines, kick},
         space::Load,
     },
 };
 use weir_abi::schedule::LOSE_TICKS;
-use weir_sched::partition::Ready;
+use weir_sched::{
+    partition::Ready,
+    vcpu::{NEVER, VcpuAction, VcpuEvent, VcpuState},
+};
 use weir_trace::{
     record::outgoing,
-    wire::{FaultKind, What, WireEvent},
+    wire::{FaultKind, What},
 };
 use weir_units::Nanos;
 use weir_vdev::gic::{ResetStep, Signaling};
@@ -54,69 +59,102 @@ const MARK_COPY: u32 = 41;
 /// Nanoseconds between two checks whether the broker is ready.
 const BROKER_POLL: u64 = 10_000;
 
-/// What a synchronous exception or an SError asked for. Called by the vectors if a handler returned
-/// [`Exit::ACT`](super::action::Exit::ACT).
-pub extern "C" fn handle_action(core: &mut Core) {
-    if !carry_out(core) {
+/// What a synchronous exception or an SError asked for. Called by the vectors if a handler did not
+/// return [`Exit::RESUME`]. It can unwind because the tests' machine does where a guest is entered.
+pub extern "C-unwind" fn handle_action(core: &mut Core, exit: Exit) {
+    if !carry_out(core, exit) {
         run(core);
     }
 }
 
-/// What an interrupt left to do. Called by the vectors if the fast path returned
-/// [`Exit::ACT`](super::action::Exit::ACT).
-pub extern "C" fn handle_interrupt(core: &mut Core) {
-    if core.is_shared() {
-        return shared::handle_interrupt(core);
-    }
-    serve_interrupt(core);
-    if core.holds() {
-        hold(core);
-        if rest(core) {
-            return release(core);
-        }
-        choose(core);
+/// What an interrupt left to do. Called by the vectors if the fast path did not return
+/// [`Exit::RESUME`].
+pub extern "C-unwind" fn handle_interrupt(core: &mut Core, exit: Exit) {
+    if exit == Exit::REST {
+        rest(core);
+    } else if core.is_shared() {
+        shared::handle_interrupt(core, exit);
+    } else {
+        handle_slowly(core, exit);
     }
 }
 
-/// Handles an interrupt and the messages that came with it.
+/// The same on a core of its own. Not inlined, so that the short way above saves no registers.
+#[inline(never)]
+fn handle_slowly(core: &mut Core, exit: Exit) {
+    serve_interrupt(core, exit);
+    if core.holds() {
+        rest(core);
+    }
+}
+
+/// Lets the core's only vCPU rest, its memory budget spent and its state on the core. Returns if the
+/// next thing that comes is the start of a period, with whose budget it goes on. The run loop sees to
+/// anything else.
+#[inline(never)]
+fn rest(core: &mut Core) {
+    if let Some(member) = core.only() {
+        member.befall(VcpuEvent::Spent);
+    }
+    hold(core);
+    wait_for_interrupt();
+    let came = acknowledge(&mut core.acknowledged);
+    let exit = if came { own_interrupt(core) } else { Exit::RESUME };
+    if exit == Exit::RESUME
+        && !core.holds()
+        && let Some(member) = core.only()
+    {
+        member.befall(VcpuEvent::Replenished);
+        member.befall(VcpuEvent::Chosen);
+        return release(core);
+    }
+    carry_out(core, exit);
+    // The messages of which the interrupt told, before the core sleeps again.
+    attend(core);
+    run(core)
+}
+
+/// Handles an interrupt and the messages that came with it. Returns if the current vCPU keeps the
+/// core for now.
 #[inline(always)]
-fn serve_interrupt(core: &mut Core) {
+fn serve_interrupt(core: &mut Core, mut exit: Exit) {
     // The fast path may have handled its interrupt already.
     if core.acknowledged != gic::NOTHING || core.report.is_some() {
-        own_interrupt(core);
+        exit = exit.max(own_interrupt(core));
     }
-    if !mail::is_quiet(core.id) {
-        serve(core);
-    }
-    if !carry_out(core) {
+    exit = exit.max(serve(core));
+    if !carry_out(core, exit) {
         run(core);
     }
 }
 
-/// Carries out the action that a handler asked for. Returns whether the current vCPU goes on.
+/// Carries out what a handler asked for. Returns whether the current vCPU keeps the core for now.
 #[inline(always)]
-fn carry_out(core: &mut Core) -> bool {
-    core.action.is_none() || act(core)
+fn carry_out(core: &mut Core, exit: Exit) -> bool {
+    exit <= Exit::REST || act(core, exit)
 }
 
 #[inline(never)]
-fn act(core: &mut Core) -> bool {
+fn act(core: &mut Core, exit: Exit) -> bool {
     shared::begin(core);
-    let goes_on = match core.action.take() {
-        None => true,
-        Some(Action::Wait) => !wait(core),
-        Some(Action::PowerDown { entry, x0 }) => {
-            power_down(core, entry, x0);
+    let goes_on = match exit {
+        Exit::WAIT => !wait(core),
+        Exit::POWER_DOWN => {
+            power_down(core);
             false
         }
-        Some(Action::Off) => {
+        Exit::OFF => {
+            // The end of a VM has taken some time. What the interrupt asks of the vCPU is void, and
+            // all callers look for messages next.
+            if core.current.is_some_and(|its| ending::is_ending(its.vm))
+                && acknowledge(&mut core.acknowledged)
+            {
+                let _ = own_interrupt(core);
+            }
             park(core);
             false
         }
-        Some(Action::Stop(ending, event)) => {
-            stop(core, ending, event);
-            false
-        }
+        _ => true,
     };
     if goes_on {
         shared::set_began(core, 0);
@@ -124,68 +162,100 @@ fn act(core: &mut Core) -> bool {
     goes_on
 }
 
-/// Runs the vCPUs of this core.
-pub fn run(core: &mut Core) -> ! {
-    if core.current.is_some() && rest(core) {
-        resume(core);
-    }
-    choose(core)
-}
-
-/// Gives the core, which no vCPU has, to one after the other of its vCPUs.
+/// Runs the vCPUs of this core: gives it to one after the other, as its schedule decides.
 #[inline(never)]
-fn choose(core: &mut Core) -> ! {
-    loop {
+pub fn run(core: &mut Core) -> ! {
+    // What came for a vCPU that has just left is handled in its time, not in the next one's.
+    if core.current.is_none() {
         attend(core);
-        let (index, now) = (core.id, timer::now_ns());
-        let Some(schedule) = core.schedule.as_deref_mut() else {
-            wait_for_interrupt();
-            continue;
-        };
-        // An interrupt for the core's only vCPU, which is powered down, went to the model.
-        if schedule.partition.is_none() {
-            schedule.rouse();
-        }
-        let entity = schedule.decide(index, now, false);
+    }
+    loop {
+        let entity = decide(core);
         give(core, entity);
+        attend(core);
     }
 }
 
-/// Gives the core, which no vCPU has, to `entity`, or lets it wait for an interrupt. Returns if
-/// another decision is due.
-fn give(core: &mut Core, entity: Option<u8>) {
+/// Decides which entity gets the core now.
+fn decide(core: &mut Core) -> Option<u8> {
+    if !core.is_shared() {
+        call(core);
+    }
+    let (index, now, held) = (core.id, timer::now_ns(), core.holds());
+    core.schedule.as_deref_mut()?.decide(index, now, held)
+}
+
+/// Makes the core's only vCPU ready if it waits and has something to handle.
+#[inline(always)]
+fn call(core: &mut Core) {
     let Some(schedule) = core.schedule.as_deref_mut() else { return };
+    let Some(vcpu_ref) = core.current else {
+        // An interrupt for a vCPU that is powered down went to the model.
+        return schedule.rouse();
+    };
+    if let Some(member) = schedule.resident()
+        && let VcpuState::Waiting { .. } = member.state()
+        && has_pending(vcpu_ref, member.wakes)
+    {
+        member.befall(VcpuEvent::Called);
+        note(core, vcpu_ref, true);
+    }
+}
+
+/// Gives the core to `entity`, or lets it sleep until an interrupt comes. Returns if another
+/// decision is due.
+fn give(core: &mut Core, entity: Option<u8>) {
+    let Some(schedule) = core.schedule.as_deref_mut() else { return wait_for_interrupt() };
     // No vCPU has the core, so none is delayed.
     schedule.account = Ready::NONE;
-    let state = entity.and_then(|entity| schedule.member(entity)).map(|member| member.state);
-    if !matches!(state, Some(OffCoreState::Ready)) {
+    let is_resident = schedule.current == entity;
+    let Some((entity, member)) = entity.and_then(|entity| Some((entity, schedule.member(entity)?)))
+    else {
         shared::note_free(core);
-    }
-    let (Some(entity), Some(state)) = (entity, state) else {
         shared::set_began(core, 0);
-        arm(core);
-        return wait_for_interrupt();
+        return sleep(core);
     };
-    match state {
-        OffCoreState::Ending(_) => return lead(core, entity),
-        OffCoreState::Halting(step) => return halt(core, entity, step),
-        OffCoreState::Loading(_) => load(core, entity),
-        OffCoreState::Awaiting(since, _) => await_broker(core, entity, since),
-        OffCoreState::Starting(step) => start(core, entity, step),
-        _ => return enter(core, entity),
+    let action = member.befall(VcpuEvent::Chosen);
+    if action == VcpuAction::Run {
+        return if is_resident { resume(core) } else { enter(core, entity) };
+    }
+    shared::note_free(core);
+    match action {
+        VcpuAction::Lead => return lead(core, entity),
+        VcpuAction::Halt => return halt(core, entity),
+        VcpuAction::Load => load(core, entity),
+        VcpuAction::AskBroker => await_broker(core, entity),
+        VcpuAction::Reset => start(core, entity),
+        VcpuAction::Run | VcpuAction::Nothing => {}
     }
     // The core was the VM's.
     shared::set_began(core, 0);
 }
 
+/// Lets the core sleep until an interrupt comes. The state of its only vCPU, which waits or is
+/// throttled, stays there: the core's timer is armed for what the core itself needs.
+fn sleep(core: &mut Core) {
+    match core.resident() {
+        None => arm(core),
+        Some(member) if member.state() == VcpuState::Throttled => hold(core),
+        Some(_) => {}
+    }
+    wait_for_interrupt();
+}
+
 /// Handles the pending interrupts and the messages to this core, while no guest runs.
 fn attend(core: &mut Core) {
-    while acknowledge(&mut core.acknowledged) {
-        own_interrupt(core);
-        carry_out(core);
+    loop {
+        while acknowledge(&mut core.acknowledged) {
+            let exit = own_interrupt(core);
+            carry_out(core, exit);
+        }
+        let exit = serve(core);
+        if carry_out(core, exit) {
+            return;
+        }
+        // It may have taken the interrupt of a further message.
     }
-    serve(core);
-    carry_out(core);
 }
 
 /// Acknowledges the interrupt that is pending, and returns whether there is one: it is in
@@ -205,29 +275,6 @@ fn acknowledge(acknowledged: &mut u64) -> bool {
 fn hold(core: &mut Core) {
     core.holds_guests = true;
     gic::hold_guests(true);
-}
-
-/// Lets the current vCPU rest, its state on the core, until it may go on. Returns whether it may,
-/// or has gone off. Only the one vCPU of a core rests: there is nothing to decide meanwhile, and
-/// the core's timer is armed for what the core itself needs.
-#[inline(always)]
-fn rest(core: &mut Core) -> bool {
-    loop {
-        wait_for_interrupt();
-        attend(core);
-        let Some(vcpu_ref) = core.current else { return false };
-        if core.waits {
-            if !has_pending(vcpu_ref, gic::Interface::save().signaling()) {
-                continue;
-            }
-            core.waits = false;
-            note(core, vcpu_ref, true);
-        }
-        if !core.holds() {
-            return true;
-        }
-        hold(core);
-    }
 }
 
 /// Arms the core's timer for what is due first.
@@ -259,7 +306,7 @@ fn load(core: &mut Core, entity: u8) {
     let index = core.id;
     let Some(schedule) = core.schedule.as_deref_mut() else { return };
     let Some(member) = schedule.member(entity) else { return };
-    let OffCoreState::Loading(progress) = &mut member.state else { return };
+    let progress = &mut member.progress.load;
     let vcpu_ref = member.vcpu_ref;
     let view = vcpu_ref.vm.view();
     let budget = member.budget.as_mut().filter(|budget| budget.is_loading());
@@ -275,13 +322,13 @@ fn load(core: &mut Core, entity: u8) {
         budget.charge(vcpu_ref, index, pieces.accesses());
     }
     if done {
-        let now = timer::now_ns();
-        member.state = OffCoreState::Awaiting(now, now);
+        member.befall(VcpuEvent::Loaded);
+        member.since = timer::now_ns();
         schedule.stale = true;
     }
     if core.acknowledged != gic::NOTHING {
-        own_interrupt(core);
-        carry_out(core);
+        let exit = own_interrupt(core);
+        carry_out(core, exit);
     }
 }
 
@@ -289,7 +336,7 @@ fn load(core: &mut Core, entity: u8) {
 /// waits until the broker is ready, so that no packet waits for the broker's start; the wait is
 /// bounded, because a broker may never become ready. On a shared core the VM polls in its own
 /// slots, because a timer would interrupt those of the other VMs.
-fn await_broker(core: &mut Core, entity: u8, since: u64) {
+fn await_broker(core: &mut Core, entity: u8) {
     let Some(schedule) = core.schedule.as_deref_mut() else { return };
     schedule.stale = true;
     let is_shared = schedule.partition.is_some();
@@ -299,38 +346,41 @@ fn await_broker(core: &mut Core, entity: u8, since: u64) {
         && let Some(longest) = service::wait_for_broker(vm)
     {
         let now = timer::now_ns();
-        if now - since < longest {
-            let due = if is_shared { 0 } else { now + BROKER_POLL };
-            member.state = OffCoreState::Awaiting(since, due);
+        if now - member.since < longest {
+            let due = Nanos(if is_shared { 0 } else { now + BROKER_POLL });
+            member.befall(VcpuEvent::Delayed { due });
             return;
         }
         console::event(vm.event(What::BrokerLate, 0));
     }
-    member.state = OffCoreState::Starting(Some(Start::default()));
+    member.progress.start = Start::default();
+    member.befall(VcpuEvent::Admitted);
 }
 
 /// Goes on with stopping the VM of `entity` for good.
-fn halt(core: &mut Core, entity: u8, step: ResetStep) {
+fn halt(core: &mut Core, entity: u8) {
     arm(core);
     let Some(schedule) = core.schedule.as_deref_mut() else { return };
     schedule.stale = true;
     let Some(member) = schedule.member(entity) else { return };
-    let next = lifecycle::halt(member.vcpu_ref.vm, step);
-    member.state = next.map_or(OffCoreState::Off, OffCoreState::Halting);
+    match lifecycle::halt(member.vcpu_ref.vm, member.progress.halt) {
+        Some(next) => member.progress.halt = next,
+        None => _ = member.befall(VcpuEvent::Halted),
+    }
 }
 
 /// Goes on with the start of the VM of `entity`.
-fn start(core: &mut Core, entity: u8, step: Option<Start>) {
+fn start(core: &mut Core, entity: u8) {
     arm(core);
     let index = core.id;
     let Some(schedule) = core.schedule.as_deref_mut() else { return };
     schedule.stale = true;
     let Some(member) = schedule.member(entity) else { return };
-    if let Some(step) = step {
-        member.state = OffCoreState::Starting(step.step(member.vcpu_ref));
+    if let Some(next) = member.progress.start.step(member.vcpu_ref) {
+        member.progress.start = next;
     } else {
         let vm = member.vcpu_ref.vm.view().vm;
-        member.come_on(index, vm.entry, vm.device_tree);
+        member.come_on(VcpuEvent::Reset, index, vm.entry, vm.device_tree);
     }
 }
 
@@ -346,7 +396,9 @@ fn enter(core: &mut Core, entity: u8) {
         budget.enter(index);
         budget.resume(vcpu_ref, index);
         if budget.holds() {
-            return budget.leave(index);
+            budget.leave(index);
+            member.befall(VcpuEvent::Spent);
+            return;
         }
     }
     vm.stolen_time().add(vcpu, timer::now_ns().saturating_sub(member.since));
@@ -425,7 +477,7 @@ fn resume(core: &mut Core) -> ! {
     unsafe { resume_guest(core.id) }
 }
 
-/// Takes the current vCPU off the core. It stays ready.
+/// Takes the current vCPU off the core. It stays ready, or throttled.
 fn leave(core: &mut Core) {
     blame_serror(core);
     let index = core.id;
@@ -437,8 +489,10 @@ fn leave(core: &mut Core) {
     // general registers are in the frame.
     unsafe { vm.context(vcpu).save(guest_frame(index)) };
     stop_timers();
-    if let Some(member) = vacate(core, budget) {
-        member.state = OffCoreState::Ready;
+    if let Some(member) = vacate(core, budget)
+        && member.state() == VcpuState::Running
+    {
+        member.befall(VcpuEvent::Preempted);
     }
 }
 
@@ -460,7 +514,6 @@ fn vacate(core: &mut Core, mut budget: budget::Handle) -> Option<&mut Member> {
     }
     let schedule = core.schedule.as_deref_mut()?;
     schedule.stale = true;
-    core.waits = false;
     let entity = schedule.current.take()?;
     let member = schedule.member(entity)?;
     member.budget = budget;
@@ -479,16 +532,20 @@ fn wait(core: &mut Core) -> bool {
         suspend(core, vcpu_ref, wakes, |_| ());
         return true;
     }
-    core.waits = true;
+    if let Some(member) = core.resident() {
+        member.wakes = wakes;
+        // Its timers interrupt the core.
+        member.befall(VcpuEvent::Waits { due: NEVER });
+    }
     note(core, vcpu_ref, false);
     // Held back, the interrupts in its list registers do not keep the core from sleeping.
     gic::enable_virtual(false);
     true
 }
 
-/// Lets the current vCPU wait and then start at `entry` with `x0`, all of its state but the timers
-/// lost. Its CPU interface is off: any interrupt that the distributor forwards ends the wait.
-fn power_down(core: &mut Core, entry: u64, x0: u64) {
+/// Lets the current vCPU wait and then start as [`Exit::POWER_DOWN`] says. Its CPU interface is
+/// off: any interrupt that the distributor forwards ends the wait.
+fn power_down(core: &mut Core) {
     let Some(vcpu_ref) = core.current else { return };
     // An overflow that EL2 has not seen yet ends the wait, although the reset below clears it.
     pmu::update(core, vcpu_ref);
@@ -497,6 +554,7 @@ fn power_down(core: &mut Core, entry: u64, x0: u64) {
         note(core, vcpu_ref, false);
     }
     suspend(core, vcpu_ref, Signaling::ALL, |context| {
+        let (entry, x0) = (context.pc, context.frame.x[0]);
         *context = GuestContext::reset(entry, x0).with_timers_of(context);
     });
     debug::reset(vcpu_ref);
@@ -515,7 +573,7 @@ fn suspend(
     leave(core);
     let member = core.schedule.as_deref_mut().and_then(|schedule| schedule.member(entity?));
     // If its VM was stopped for an SError, it is off now.
-    let Some(member) = member.filter(|member| matches!(member.state, OffCoreState::Ready)) else {
+    let Some(member) = member.filter(|member| member.state() == VcpuState::Ready) else {
         return;
     };
     // SAFETY: on its core, which has no other reference.
@@ -530,20 +588,8 @@ fn suspend(
     member.wakes = wakes;
     // What came before the vCPU left the core is in the model now.
     if !is_called(vcpu_ref, wakes) {
-        member.state = OffCoreState::Waiting(due);
+        member.befall(VcpuEvent::Waits { due: Nanos(due) });
     }
-}
-
-/// Stops the VM of the current vCPU, and takes the vCPU off the core.
-fn stop(core: &mut Core, ending: Ending, event: WireEvent) {
-    if let Some(vcpu_ref) = core.current {
-        ending::end(vcpu_ref, ending, event);
-        // What it asks for can wait: without a current vCPU, nothing is left of it.
-        if acknowledge(&mut core.acknowledged) {
-            own_interrupt(core);
-        }
-    }
-    park(core);
 }
 
 /// Turns the current vCPU off.
@@ -559,11 +605,10 @@ fn park(core: &mut Core) {
     stop_timers();
     pmu::reset(core);
     detach_gic(core, vcpu_ref);
-    ending::parked(vcpu_ref, core.id);
     core.current = None;
-    let budget = core.budget.take();
+    let (index, budget) = (core.id, core.budget.take());
     if let Some(member) = vacate(core, budget) {
-        member.state = off(vcpu_ref);
+        member.go_off(index);
     }
 }
 
@@ -574,8 +619,8 @@ fn blame_serror(core: &mut Core) {
         && core.is_shared()
         && serror::take()
     {
-        let _ = super::fault::fault(core, vcpu_ref, FaultKind::SError, 0);
-        carry_out(core);
+        let exit = super::fault::fault(vcpu_ref, FaultKind::SError, 0);
+        carry_out(core, exit);
     }
 }
 
@@ -585,17 +630,16 @@ fn lead(core: &mut Core, entity: u8) {
     let Some(schedule) = core.schedule.as_deref_mut() else { return };
     schedule.stale = true;
     let Some(member) = schedule.member(entity) else { return };
-    let vcpu_ref = member.vcpu_ref;
-    member.state = match lifecycle::lead(vcpu_ref) {
-        Next::Nothing => OffCoreState::Off,
-        Next::Later(due) => OffCoreState::Ending(due.max(1)),
-        Next::Again => OffCoreState::Ending(0),
-        Next::Halt => OffCoreState::Halting(ResetStep::default()),
-        Next::Restart => {
+    let event = lifecycle::lead(member.vcpu_ref);
+    match event {
+        VcpuEvent::Halts => member.progress.halt = ResetStep::default(),
+        VcpuEvent::Restarts => {
+            member.progress.load = Load::default();
             if let Some(budget) = member.budget.as_mut() {
-                budget.begin_load(vcpu_ref, core.id);
+                budget.begin_load(member.vcpu_ref, core.id);
             }
-            OffCoreState::Loading(Load::default())
         }
-    };
+        _ => {}
+    }
+    member.befall(event);
 }

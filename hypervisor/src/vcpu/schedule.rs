@@ -9,7 +9,7 @@
 //! - SGIs and changes in the distributor by its VM's other vCPUs: they stay where they are until it
 //!   is back, and this core gets one SGI;
 //! - `CPU_ON`, and the end of its VM: a VM restarts at most once per round of the cores that it
-//!   shares. The work after its end is done in the VM's own time ([`OffCoreState::Ending`]).
+//!   shares. The work after its end is done in the VM's own time ([`VcpuState::Ending`]).
 //!
 //! So no VM can take the core in another's time more than once per line and once per time slice of
 //! its own. [`CoreSchedule::charge`] charges that time to it.
@@ -20,47 +20,40 @@ use super::lifecycle::{self, Start};
 use crate::{
     arch::{context::GuestContext, timer},
     budget::{self, Event as BudgetEvent},
+    halt,
     optional::Optional,
     system,
     vm::{self, CoreLocal, VcpuRef, ending, space::Load, vcpu_on},
 };
 use core::{cell::UnsafeCell, mem::MaybeUninit};
 use weir_abi::{Features, MAX_CORES, MAX_VMS, ReadySchedule};
-use weir_sched::partition::Ready;
+use weir_sched::{
+    partition::Ready,
+    vcpu::{VcpuAction, VcpuEvent, VcpuState},
+};
 use weir_trace::record::{NO_VM, outgoing};
-use weir_units::CoreId;
+use weir_units::{CoreId, Nanos};
 use weir_vdev::gic::{ResetStep, Signaling};
 
-/// What a vCPU does while it is off the core.
-#[derive(Clone, Copy)]
-pub enum OffCoreState {
-    /// Off, by PSCI or because its VM has stopped.
-    Off,
-    /// The first vCPU of a VM that is stopping. From this time on it wants the core to go on with
-    /// that.
-    Ending(u64),
-    /// The same, and its VM stops for good, by this step next.
-    Halting(ResetStep),
-    /// Its VM's image is being loaded.
-    Loading(Load),
-    /// Its VM's image is loaded, and the VM waits for the broker: since the first time, and until
-    /// the second one it does not ask.
-    Awaiting(u64, u64),
-    /// Its VM starts, by this step next. `None`: it comes on.
-    Starting(Option<Start>),
-    /// It wants the core.
-    Ready,
-    /// It waits for an interrupt, that of its timers at this time.
-    Waiting(u64),
+/// How far what EL2 does in steps for a VM has come, on the core of the VM's first vCPU.
+#[derive(Clone, Copy, Default)]
+pub struct Progress {
+    /// The load of its image.
+    pub load: Load,
+    /// Its start, by this step next.
+    pub start: Start,
+    /// Its stop for good, by this step next.
+    pub halt: ResetStep,
 }
 
 /// A vCPU of the core.
 pub struct Member {
     /// Which vCPU it is.
     pub vcpu_ref: &'static VcpuRef,
-    /// What it does.
-    pub state: OffCoreState,
-    /// Since when it wants the core, in ns, if it is ready.
+    state: VcpuState,
+    /// What EL2 does for its VM while it is off.
+    pub progress: Progress,
+    /// Since when it wants the core if it is ready, or is blocked if it is that, in ns.
     pub since: u64,
     /// Its memory budget; while it is current, the core has it.
     pub budget: budget::Handle,
@@ -73,18 +66,67 @@ pub struct Member {
 }
 
 impl Member {
-    /// Makes the vCPU, which is off, ready to start at `entry` with `x0`; on core `core`.
-    pub fn come_on(&mut self, core: CoreId, entry: u64, x0: u64) {
+    /// What it does.
+    #[inline(always)]
+    #[must_use]
+    pub fn state(&self) -> VcpuState {
+        self.state
+    }
+
+    /// Changes what it does: the only place that does. Returns what its core does then.
+    #[inline(always)]
+    pub fn befall(&mut self, event: VcpuEvent) -> VcpuAction {
+        match self.state.after(event) {
+            Ok((state, action)) => {
+                self.state = state;
+                action
+            }
+            Err(why) => halt::impossible(why.reason()),
+        }
+    }
+
+    /// Makes the vCPU, which is off, ready to start at `entry` with `x0`, because of `event`; on
+    /// core `core`.
+    pub fn come_on(&mut self, event: VcpuEvent, core: CoreId, entry: u64, x0: u64) {
+        self.befall(event);
         let vcpu_ref = self.vcpu_ref;
         // SAFETY: on its core, which has no other reference.
         unsafe { *vcpu_ref.vm.context(vcpu_ref.vcpu) = GuestContext::reset(entry, x0) };
-        self.state = OffCoreState::Ready;
         self.since = timer::now_ns();
         self.fresh = true;
         if let Some(budget) = self.budget.as_mut() {
             budget.come_on(vcpu_ref, core);
         }
         lifecycle::started(vcpu_ref);
+    }
+
+    /// Turns the vCPU off, the state of which is not on the core; on core `core`.
+    pub fn go_off(&mut self, core: CoreId) {
+        ending::parked(self.vcpu_ref, core);
+        // Only now: a core that ends the VM from here on sees that this vCPU is off.
+        self.befall(VcpuEvent::TurnedOff { leads: leads(self.vcpu_ref) });
+    }
+
+    /// Returns whether its memory budget, while another vCPU has the core, holds it at `now`. If so,
+    /// that ends at `wake` at the latest.
+    fn is_held(&mut self, core: CoreId, now: u64, wake: &mut u64) -> bool {
+        let Some(budget) = self.budget.as_mut() else { return false };
+        match self.state {
+            VcpuState::Ready | VcpuState::Throttled => {}
+            // The load at the system's start is not charged.
+            VcpuState::Loading if budget.is_loading() => {}
+            _ => return false,
+        }
+        if budget.is_off() {
+            budget.come_on(self.vcpu_ref, core);
+        }
+        if budget.holds() && now >= budget.deadline {
+            budget.step(self.vcpu_ref, core, now, BudgetEvent::Descheduled);
+        }
+        if budget.holds() {
+            *wake = budget.deadline.min(*wake);
+        }
+        budget.holds()
     }
 }
 
@@ -126,14 +168,11 @@ impl CoreSchedule {
         let partition = Optional::new(system::get().shared(core.index()));
         let mut members = [const { None }; MAX_VMS];
         let add = |place: &mut Option<Member>, vcpu_ref: &'static VcpuRef| {
-            let state = if vcpu_ref.vcpu == 0 {
-                OffCoreState::Loading(Load::default())
-            } else {
-                OffCoreState::Off
-            };
+            let state = if vcpu_ref.vcpu == 0 { VcpuState::Loading } else { VcpuState::Off };
             *place = Some(Member {
                 vcpu_ref,
                 state,
+                progress: Progress::default(),
                 since: 0,
                 budget: budget::Handle::NONE,
                 fresh: true,
@@ -180,6 +219,19 @@ impl CoreSchedule {
         self.members.get_mut(usize::from(entity))?.as_mut()
     }
 
+    /// The vCPU with its state on the core.
+    #[inline(always)]
+    pub fn resident(&mut self) -> Option<&mut Member> {
+        let entity = self.current?;
+        self.member(entity)
+    }
+
+    /// The vCPU of a core that has one.
+    #[inline(always)]
+    pub fn only(&mut self) -> Option<&mut Member> {
+        self.members.first_mut()?.as_mut()
+    }
+
     /// All vCPUs, with their places.
     pub fn members(&mut self) -> impl Iterator<Item = (u8, &mut Member)> {
         self.members.iter_mut().flatten().enumerate().map(|(place, it)| (place as u8, it))
@@ -197,17 +249,21 @@ impl CoreSchedule {
         ready.has(0).then_some(0)
     }
 
-    /// Returns which entities are ready at `now`, and when the next one is that waits for its time.
+    /// Returns which entities want the core at `now`, and when the next one does that waits for its
+    /// time.
     fn ready(&mut self, core: CoreId, now: u64, held: bool) -> (Ready, u64) {
         let (mut ready, mut wake) = (Ready::NONE, u64::MAX);
         let current = self.current.map(usize::from);
         for (place, member) in self.members.iter_mut().enumerate() {
             let Some(member) = member else { break };
-            // Most are so: ready, and without a budget, or with their budget on the core.
-            if let (OffCoreState::Ready, None) = (&member.state, member.budget.as_ref()) {
-                if !(held && current == Some(place)) {
-                    ready = ready.with(place as u8);
-                }
+            let is_current = current == Some(place);
+            // Most are so: they want the core, and have no budget, or theirs is on the core and not
+            // spent.
+            if let VcpuState::Ready | VcpuState::Running = member.state
+                && member.budget.is_none()
+                && !(is_current && held)
+            {
+                ready = ready.with(place as u8);
                 continue;
             }
             // The budget of a vCPU that is off goes to others in each period. On a core that vCPUs
@@ -221,45 +277,30 @@ impl CoreSchedule {
                 }
                 wake = wake.min(budget.deadline);
             }
-            let due = match member.state {
-                OffCoreState::Waiting(due)
-                | OffCoreState::Ending(due)
-                | OffCoreState::Awaiting(_, due) => due,
-                _ => 0,
-            };
-            if due > now {
-                wake = wake.min(due);
-                continue;
-            }
-            if let OffCoreState::Waiting(due) = member.state {
-                member.state = OffCoreState::Ready;
-                member.since = member.since.max(due);
-                self.account = self.account.with(place as u8);
-            }
-            if let OffCoreState::Ending(1..) = member.state {
-                member.state = OffCoreState::Ending(0);
-                self.account = self.account.with(place as u8);
-            }
-            let held = match (&member.state, member.budget.as_mut()) {
-                (OffCoreState::Off, _) => true,
-                (OffCoreState::Ready, _) if current == Some(place) => held,
-                // The load at the system's start is not charged.
-                (OffCoreState::Loading(_), Some(budget)) if !budget.is_loading() => false,
-                (OffCoreState::Ready | OffCoreState::Loading(_), Some(budget)) => {
-                    if budget.is_off() {
-                        budget.come_on(member.vcpu_ref, core);
-                    }
-                    if budget.holds() && now >= budget.deadline {
-                        budget.step(member.vcpu_ref, core, now, BudgetEvent::Descheduled);
-                    }
-                    if budget.holds() {
-                        wake = wake.min(budget.deadline);
-                    }
-                    budget.holds()
+            if let Some(Nanos(due)) = member.state.due() {
+                if due > now {
+                    wake = wake.min(due);
+                    continue;
                 }
-                _ => false,
-            };
-            if !held {
+                if let VcpuState::Waiting { .. } = member.state {
+                    member.since = member.since.max(due);
+                }
+                member.befall(VcpuEvent::Due);
+                self.account = self.account.with(place as u8);
+            }
+            let held = if is_current { held } else { member.is_held(core, now, &mut wake) };
+            match (member.state, held) {
+                (VcpuState::Ready | VcpuState::Running, true) => {
+                    member.befall(VcpuEvent::Spent);
+                }
+                (VcpuState::Throttled, false) => {
+                    member.befall(VcpuEvent::Replenished);
+                }
+                // EL2 spends the budget for it.
+                (VcpuState::Loading, true) => continue,
+                _ => {}
+            }
+            if member.state.wants_core() {
                 ready = ready.with(place as u8);
             }
         }
@@ -268,11 +309,13 @@ impl CoreSchedule {
 
     /// Makes ready the vCPUs off the core that wait and have something to handle.
     pub fn rouse(&mut self) {
-        for member in self.members.iter_mut().flatten() {
-            if matches!(member.state, OffCoreState::Waiting(_))
+        let current = self.current.map(usize::from);
+        for (place, member) in self.members.iter_mut().flatten().enumerate() {
+            if let VcpuState::Waiting { .. } = member.state
+                && current != Some(place)
                 && is_called(member.vcpu_ref, member.wakes)
             {
-                member.state = OffCoreState::Ready;
+                member.befall(VcpuEvent::Called);
                 member.since = timer::now_ns();
                 self.stale = true;
             }
@@ -305,13 +348,9 @@ pub fn is_called(vcpu_ref: &VcpuRef, wakes: Signaling) -> bool {
     gic.is_wanted(vcpu) || gic.has_pending(vcpu, wakes)
 }
 
-/// The state of a vCPU that is off. If it is the first one of a VM that is stopping, the rest is
-/// done in its time.
+/// Returns whether a vCPU that is off is the first one of a VM that is stopping: the rest is done in
+/// its time.
 #[must_use]
-pub fn off(vcpu_ref: &VcpuRef) -> OffCoreState {
-    if vcpu_ref.vcpu == 0 && ending::is_ending(vcpu_ref.vm) {
-        OffCoreState::Ending(0)
-    } else {
-        OffCoreState::Off
-    }
+pub fn leads(vcpu_ref: &VcpuRef) -> bool {
+    vcpu_ref.vcpu == 0 && ending::is_ending(vcpu_ref.vm)
 }

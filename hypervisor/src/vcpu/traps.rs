@@ -2,7 +2,7 @@
 //! handler returns what the run loop does next; it never switches vCPUs itself.
 
 use super::{
-    action::{Action, Exit},
+    action::Exit,
     cpu::Core,
     devices::{self, Trapped},
     fault::fault,
@@ -37,16 +37,16 @@ use weir_vdev::{
 /// An SError while a guest ran.
 pub extern "C" fn handle_serror(core: &mut Core) -> Exit {
     match core.current {
-        Some(vcpu_ref) => fault(core, vcpu_ref, FaultKind::SError, 0),
+        Some(vcpu_ref) => fault(vcpu_ref, FaultKind::SError, 0),
         // Only a guest's exceptions lead here, and a guest has a vCPU.
-        None => Exit::ACT,
+        None => Exit::LOOK,
     }
 }
 
 /// Handles an HVC or SMC from AArch64. Of `frame` only x0 to x18 are saved. The vectors save the
 /// others before the run loop acts.
 pub extern "C" fn handle_call(frame: &mut Frame, core: &mut Core, syndrome: Syndrome) -> Exit {
-    let Some(vcpu_ref) = core.current else { return Exit::ACT };
+    let Some(vcpu_ref) = core.current else { return Exit::LOOK };
     if syndrome.class() == esr::EC_SMC64 {
         skip(syndrome);
     }
@@ -119,7 +119,7 @@ const IMMEDIATE: u64 = 0xffff;
 /// Handles an access to a system register. Of `frame` only x0 to x18 are saved, and the access is
 /// from or to one of these. The vectors save the others before the run loop acts.
 pub extern "C" fn handle_register(frame: &mut Frame, core: &mut Core, syndrome: Syndrome) -> Exit {
-    let Some(vcpu_ref) = core.current else { return Exit::ACT };
+    let Some(vcpu_ref) = core.current else { return Exit::LOOK };
     system_register(frame, core, vcpu_ref, SysRegAccess(syndrome.iss()))
 }
 
@@ -130,32 +130,32 @@ pub extern "C" fn handle_data_abort(
     core: &mut Core,
     syndrome: Syndrome,
 ) -> Exit {
-    let Some(vcpu_ref) = core.current else { return Exit::ACT };
+    let Some(vcpu_ref) = core.current else { return Exit::LOOK };
     data_abort(frame, core, syndrome, vcpu_ref)
 }
 
 /// Any other synchronous exception of a guest. It only chooses: each handler is a
 /// separate function, so that the short ones do not save the registers of the long ones.
 pub extern "C" fn handle_sync(frame: &mut Frame, core: &mut Core, syndrome: Syndrome) -> Exit {
-    let Some(vcpu_ref) = core.current else { return Exit::ACT };
+    let Some(vcpu_ref) = core.current else { return Exit::LOOK };
     if syndrome.class() == esr::EC_SYSREG {
         return system_register(frame, core, vcpu_ref, SysRegAccess(syndrome.iss()));
     }
-    rare(core, vcpu_ref, syndrome)
+    rare(vcpu_ref, syndrome)
 }
 
 #[cold]
 #[inline(never)]
-fn rare(core: &mut Core, vcpu_ref: &'static VcpuRef, syndrome: Syndrome) -> Exit {
+fn rare(vcpu_ref: &'static VcpuRef, syndrome: Syndrome) -> Exit {
     match syndrome.decode() {
-        Exception::InstructionAbort(abort) => return instruction_abort(core, vcpu_ref, abort),
+        Exception::InstructionAbort(abort) => return instruction_abort(vcpu_ref, abort),
         Exception::Wfx(kind) => {
             let waits = syndrome.condition_passed(sysreg::spsr_el2::read());
             skip(syndrome);
             // WFIT, which the ID registers do not offer, ends at once, as WFI may, since its timeout
             // would be lost.
             if waits && kind != WFIT {
-                return core.ask(Action::Wait);
+                return Exit::WAIT;
             }
         }
         Exception::Coprocessor(access) => {
@@ -173,8 +173,8 @@ fn rare(core: &mut Core, vcpu_ref: &'static VcpuRef, syndrome: Syndrome) -> Exit
             vcpu_ref.vm.deny(vcpu_ref.vcpu, Denial::Register, syndrome.0);
             inject(InjectedException::Undefined);
         }
-        Exception::SError(_) => return fault(core, vcpu_ref, FaultKind::SError, 0),
-        _ => return fault(core, vcpu_ref, FaultKind::Unexpected, sysreg::far_el2::read()),
+        Exception::SError(_) => return fault(vcpu_ref, FaultKind::SError, 0),
+        _ => return fault(vcpu_ref, FaultKind::Unexpected, sysreg::far_el2::read()),
     }
     Exit::RESUME
 }
@@ -320,11 +320,11 @@ fn data_abort(
     let abort = DataAbort(syndrome.iss());
     // Nothing is mapped at the virtual GIC.
     if !abort.is_translation() {
-        return device_abort(frame, core, syndrome, vcpu_ref);
+        return device_abort(frame, syndrome, vcpu_ref);
     }
     let (hpfar, far) = (sysreg::hpfar_el2::read(), sysreg::far_el2::read());
     let Some(access) = abort.mmio(hpfar, far) else {
-        return device_abort(frame, core, syndrome, vcpu_ref);
+        return device_abort(frame, syndrome, vcpu_ref);
     };
     let ipa = Ipa(access.ipa);
     let Some((redistributor, offset)) = devices::gic_place(vcpu_ref.vm, ipa) else {
@@ -332,7 +332,7 @@ fn data_abort(
             Some(device) if access.write => {
                 notification(vcpu_ref, device, syndrome, frame.get(access.reg))
             }
-            _ => device_abort(frame, core, syndrome, vcpu_ref),
+            _ => device_abort(frame, syndrome, vcpu_ref),
         };
     };
     let size = access.size.into();
@@ -369,12 +369,7 @@ fn notification(
 /// A data abort at another address than the virtual GIC's. It decodes the access again: one that is
 /// handed over costs each access to the GIC ten instructions, and saves one here as many.
 #[inline(never)]
-fn device_abort(
-    frame: &mut Frame,
-    core: &mut Core,
-    syndrome: Syndrome,
-    vcpu_ref: &'static VcpuRef,
-) -> Exit {
+fn device_abort(frame: &mut Frame, syndrome: Syndrome, vcpu_ref: &'static VcpuRef) -> Exit {
     let abort = DataAbort(syndrome.iss());
     let (hpfar, far) = (sysreg::hpfar_el2::read(), sysreg::far_el2::read());
     if let Some(access) = abort.mmio(hpfar, far) {
@@ -393,19 +388,14 @@ fn device_abort(
             None => {}
         }
     }
-    outside(frame, core, syndrome, vcpu_ref)
+    outside(frame, syndrome, vcpu_ref)
 }
 
 /// A data abort where no virtual device is, or by an instruction that is not carried out for the
 /// guest.
 #[cold]
 #[inline(never)]
-fn outside(
-    frame: &mut Frame,
-    core: &mut Core,
-    syndrome: Syndrome,
-    vcpu_ref: &'static VcpuRef,
-) -> Exit {
+fn outside(frame: &mut Frame, syndrome: Syndrome, vcpu_ref: &'static VcpuRef) -> Exit {
     let abort = DataAbort(syndrome.iss());
     let (hpfar, far) = (sysreg::hpfar_el2::read(), sysreg::far_el2::read());
     let address = abort.ipa(hpfar, far);
@@ -434,7 +424,7 @@ fn outside(
     if aborts(vcpu_ref, kind, abort.0, || InjectedException::DataAbort { far, write, walk }) {
         return Exit::RESUME;
     }
-    fault(core, vcpu_ref, kind, address.unwrap_or(far))
+    fault(vcpu_ref, kind, address.unwrap_or(far))
 }
 
 /// The level of the guest's own table walk that failed, where one did. The architecture's first
@@ -473,7 +463,7 @@ fn aborts(
     true
 }
 
-fn instruction_abort(core: &mut Core, vcpu_ref: &'static VcpuRef, abort: InstructionAbort) -> Exit {
+fn instruction_abort(vcpu_ref: &'static VcpuRef, abort: InstructionAbort) -> Exit {
     let (hpfar, far) = (sysreg::hpfar_el2::read(), sysreg::far_el2::read());
     let kind = match abort.fault() {
         esr::AbortFault::External | esr::AbortFault::ExternalOnWalk(_) => FaultKind::External,
@@ -484,7 +474,7 @@ fn instruction_abort(core: &mut Core, vcpu_ref: &'static VcpuRef, abort: Instruc
     if aborts(vcpu_ref, kind, abort.0, || InjectedException::InstructionAbort { far, walk }) {
         return Exit::RESUME;
     }
-    fault(core, vcpu_ref, kind, abort.ipa(hpfar, far).unwrap_or(far))
+    fault(vcpu_ref, kind, abort.ipa(hpfar, far).unwrap_or(far))
 }
 
 /// HVC or SMC with a result that depends on the VM.
@@ -533,7 +523,7 @@ fn call(
             vm.deny(vcpu, Denial::Call, x0);
             frame.x[0] = smccc::NOT_SUPPORTED;
         }
-        Call::Psci(request) => return power(frame, core, vcpu_ref, request),
+        Call::Psci(request) => return power(frame, vcpu_ref, request),
     }
     Exit::RESUME
 }
@@ -551,12 +541,7 @@ fn stolen_time(frame: &mut Frame, vcpu_ref: &'static VcpuRef) {
 }
 
 #[inline(never)]
-fn power(
-    frame: &mut Frame,
-    core: &mut Core,
-    vcpu_ref: &'static VcpuRef,
-    request: PsciRequest,
-) -> Exit {
+fn power(frame: &mut Frame, vcpu_ref: &'static VcpuRef, request: PsciRequest) -> Exit {
     let VcpuRef { vm, vcpu, .. } = *vcpu_ref;
     let action = {
         let mut power = vm.power.lock();
@@ -576,19 +561,24 @@ fn power(
             frame.x[0] = 0;
             ending::turn_on(vm, usize::from(target.0), entry, context);
         }
-        Power::StopSelf => return core.ask(Action::Off),
+        Power::StopSelf => return Exit::OFF,
         Power::Standby => {
             frame.x[0] = 0;
-            return core.ask(Action::Wait);
+            return Exit::WAIT;
         }
         Power::PowerDown { entry, context } => {
-            return core.ask(Action::PowerDown { entry, x0: context });
+            // Where and with what it starts: see `Exit::POWER_DOWN`.
+            frame.x[0] = context;
+            sysreg::elr_el2::write(entry);
+            return Exit::POWER_DOWN;
         }
         Power::SystemOff => {
-            return core.ask(Action::Stop(Ending::Off, vm.event(What::VmOff, vcpu)));
+            ending::end(vcpu_ref, Ending::Off, vm.event(What::VmOff, vcpu));
+            return Exit::OFF;
         }
         Power::SystemReset => {
-            return core.ask(Action::Stop(Ending::Reset, vm.event(What::VmReset, vcpu)));
+            ending::end(vcpu_ref, Ending::Reset, vm.event(What::VmReset, vcpu));
+            return Exit::OFF;
         }
     }
     Exit::RESUME

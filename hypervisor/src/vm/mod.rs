@@ -543,7 +543,7 @@ pub unsafe fn init(view: VmView<'static>, root: u64) {
 fn furnish(vm: &'static Vm, view: &VmView<'static>) {
     vm.notify.set(view);
     let mut gic = vm.gic.lock();
-    *gic = Gic::new(view.cores().len(), gic::list_registers());
+    gic.resize(view.cores().len(), gic::list_registers());
     gic.limit();
     for timer in [gic::PPI_VIRTUAL_TIMER, gic::PPI_PHYSICAL_TIMER] {
         gic.link(timer, timer);

@@ -419,19 +419,9 @@ impl<V: GicArchitecture> Gic<V> {
     /// 1`) to 1 to 16.
     #[must_use]
     pub const fn new(vcpus: usize, list_registers: usize) -> Self {
-        let vcpu_count = match vcpus {
-            0 => 1,
-            1..=MAX_VCPUS => vcpus as u8,
-            _ => MAX_VCPUS as u8,
-        };
-        let lr_count = match list_registers {
-            0 => 1,
-            1..=MAX_LIST_REGISTERS => list_registers as u8,
-            _ => MAX_LIST_REGISTERS as u8,
-        };
         let mut gic = Self {
-            vcpu_count,
-            lr_count,
+            vcpu_count: 1,
+            lr_count: 1,
             enabled_groups: 0,
             waiting: 0,
             routed: [!0, 0, 0, 0, 0, 0, 0, 0],
@@ -443,11 +433,27 @@ impl<V: GicArchitecture> Gic<V> {
             route: [0; 256],
             pintid: [0; 256],
         };
-        if V::V3 || vcpu_count == 1 {
-            gic.vcpu[0].mine = [!0; 8];
-            gic.routed = [!0; 8];
-        }
+        gic.resize(vcpus, list_registers);
         gic
+    }
+
+    /// Makes a GIC that is new one of other numbers of vCPUs and of list registers; as
+    /// [`Self::new`], in its place.
+    pub const fn resize(&mut self, vcpus: usize, list_registers: usize) {
+        self.vcpu_count = match vcpus {
+            0 => 1,
+            1..=MAX_VCPUS => vcpus as u8,
+            _ => MAX_VCPUS as u8,
+        };
+        self.lr_count = match list_registers {
+            0 => 1,
+            1..=MAX_LIST_REGISTERS => list_registers as u8,
+            _ => MAX_LIST_REGISTERS as u8,
+        };
+        let is_alone = V::V3 || self.vcpu_count == 1;
+        let others = if is_alone { !0 } else { 0 };
+        self.routed = [!0, others, others, others, others, others, others, others];
+        self.vcpu[0].mine = if is_alone { [!0; 8] } else { Vcpu::<V>::RESET.mine };
     }
 
     /// The number of vCPUs.

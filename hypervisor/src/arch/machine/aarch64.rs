@@ -302,6 +302,46 @@ pub unsafe fn enter(frame: &Frame, stack: u64) -> ! {
     unsafe { symbols::enter(frame, stack) }
 }
 
+/// The place of the guest's general registers below `top`, the top of this core's stack.
+#[inline(always)]
+#[must_use]
+pub fn frame_below(top: u64) -> *mut Frame {
+    (top as *mut Frame).wrapping_sub(1)
+}
+
+/// The check sum of an image, as `weir_abi::checksum` computes it (CRC-32, ISO HDLC). The core has
+/// the instructions: `sysreg::has_crc32`.
+pub fn crc32(bytes: &[u8]) -> u32 {
+    let (words, rest) = bytes.as_chunks::<8>();
+    let mut sum = !0u32;
+    for word in words {
+        let word = u64::from_le_bytes(*word);
+        // SAFETY: changes nothing but its operand, see above.
+        unsafe {
+            asm!(
+                ".arch_extension crc",
+                "crc32x {sum:w}, {sum:w}, {word}",
+                sum = inout(reg) sum,
+                word = in(reg) word,
+                options(pure, nomem, nostack, preserves_flags)
+            );
+        }
+    }
+    for byte in rest {
+        // SAFETY: as above.
+        unsafe {
+            asm!(
+                ".arch_extension crc",
+                "crc32b {sum:w}, {sum:w}, {byte:w}",
+                sum = inout(reg) sum,
+                byte = in(reg) u32::from(*byte),
+                options(pure, nomem, nostack, preserves_flags)
+            );
+        }
+    }
+    !sum
+}
+
 /// Copies the registers of a frame.
 #[inline(always)]
 pub fn copy_frame(from: &Frame, to: &mut Frame) {

@@ -17,7 +17,7 @@ use super::Width;
 use crate::arch::Frame;
 use std::{
     cell::RefCell,
-    collections::HashMap,
+    collections::{HashMap, VecDeque},
     fmt::{Display, Write as _},
     mem,
     panic::resume_unwind,
@@ -41,6 +41,10 @@ struct Machine {
     memory: Vec<(&'static str, u64, u64)>,
     vectors: Vectors,
     turns: u32,
+    /// What ends the next waits for an interrupt; none where such a wait ends at once.
+    wakes: Option<VecDeque<fn()>>,
+    /// The guest's general registers, in memory of this thread alone.
+    frame: Option<&'static mut Frame>,
 }
 
 thread_local! {
@@ -236,11 +240,30 @@ pub fn mark<const N: u32>() {
     note(format_args!("hint #{}", 64 + N));
 }
 
+/// From now on the core's waits for an interrupt end by `wakes`, one after the other, and the next
+/// one unwinds with [`Asleep`].
+pub fn wake_by(wakes: &[fn()]) {
+    with(|machine| machine.wakes = Some(wakes.iter().copied().collect()));
+}
+
+/// The core waits for an interrupt that does not come: the payload by which
+/// [`wait_for_interrupt`] unwinds.
+pub struct Asleep;
+
 /// Waits for an interrupt.
 pub fn wait_for_interrupt() {
     note("dsb sy");
     note("wfi");
-    relax();
+    match with(|machine| machine.wakes.as_mut().map(VecDeque::pop_front)) {
+        None => relax(),
+        Some(Some(wake)) => wake(),
+        Some(None) => resume_unwind(Box::new(Asleep)),
+    }
+}
+
+/// The check sum of an image.
+pub fn crc32(bytes: &[u8]) -> u32 {
+    weir_abi::checksum(bytes)
 }
 
 /// Zero.
@@ -322,9 +345,19 @@ pub unsafe fn resume(_frame: *const Frame) -> ! {
 /// # Safety
 ///
 /// None is needed here; the other backend has a contract.
-pub unsafe fn enter(_frame: &Frame, _stack: u64) -> ! {
+pub unsafe fn enter(frame: &Frame, _stack: u64) -> ! {
+    with(|machine| **machine.frame.get_or_insert_with(new_frame) = *frame);
     note("eret");
     resume_unwind(Box::new(Entered))
+}
+
+fn new_frame() -> &'static mut Frame {
+    Box::leak(Box::new(Frame::new(0)))
+}
+
+/// The place of the guest's general registers, of this thread's machine.
+pub fn frame_below(_top: u64) -> *mut Frame {
+    with(|machine| ptr::from_mut(*machine.frame.get_or_insert_with(new_frame)))
 }
 
 /// Copies the registers of a frame.

@@ -2,18 +2,18 @@ use super::{divided::image_attributes, *};
 use crate::arch::machine::{recorded, set, value};
 use weir_units::Ipa;
 
-/// A window of one table.
+/// A window.
 fn window() -> Window {
-    let tables = Box::leak(Box::new([Table::EMPTY]));
-    Window { tables, va: WINDOWS }
+    let Table(entries) = Box::leak(Box::new(Table::EMPTY));
+    Window { entries: &mut entries[..WINDOW_PAGES], va: WINDOWS }
 }
 
 #[test]
 fn a_lent_page_is_forgotten_before_it_is_another() {
     let mut window = window();
-    let table: *const Table = &raw const window.tables[0];
-    // SAFETY: the table is leaked, and the window changes it only in between.
-    let entries = || unsafe { (&(*table).0)[..3].to_vec() };
+    let first: *const [u64; 3] = window.entries.as_ptr().cast();
+    // SAFETY: the entries are leaked, and the window changes them only in between.
+    let entries = || unsafe { *first };
     let pages = &mut [0x4800_0000, 0x4900_0000].into_iter();
     let lent = window.lend(pages, stage1::READ_WRITE, |va, len| {
         assert_eq!(recorded(), ["dsb ishst", "isb"], "the entries before the walks");

@@ -1,7 +1,7 @@
 //! The run loop of a core that vCPUs share.
 
 use super::{
-    Core, OffCoreState, RecordKind, arm, attend, give, leave, run, serve_interrupt, timer,
+    Core, Exit, RecordKind, VcpuState, arm, attend, give, leave, run, serve_interrupt, timer,
 };
 use crate::trace;
 use weir_abi::Features;
@@ -10,10 +10,10 @@ use weir_trace::record::Origin;
 /// As [`super::handle_interrupt`] on a core that vCPUs share: goes on with the current one, or with
 /// the one that has the core now.
 #[inline(never)]
-pub fn handle_interrupt(core: &mut Core) {
+pub fn handle_interrupt(core: &mut Core, exit: Exit) {
     let (index, came) = (core.id, timer::ticks());
     set_began(core, came);
-    serve_interrupt(core);
+    serve_interrupt(core, exit);
     let held = core.holds();
     let Some(schedule) = core.schedule.as_deref_mut() else { return };
     let causes = schedule.account;
@@ -73,11 +73,11 @@ fn switch(core: &mut Core, entity: Option<u8>, held: bool) -> ! {
     let last = core.schedule.as_deref().and_then(|schedule| schedule.current);
     leave(core);
     if let Some(schedule) = core.schedule.as_deref_mut() {
-        let left = last.and_then(|last| schedule.member(last)).map(|member| &member.state);
+        let left = last.and_then(|last| schedule.member(last)).map(|member| member.state());
         // The decision stands, unless the vCPU went off, or what is pending changes something. If
         // its budget is spent, the schedule has to be asked again when there is a new one, which
         // the decision does not include.
-        let stands = !held && matches!(left, Some(OffCoreState::Ready));
+        let stands = !held && left == Some(VcpuState::Ready);
         schedule.stale = false;
         // What came for the vCPU that has left is handled in its time, not in the next one's.
         attend(core);

@@ -1,0 +1,297 @@
+//! The states of a vCPU on its core, and the events that change them.
+//!
+//! [`VcpuState::after`] is the whole table: which state an event leads to, and what the vCPU's core
+//! does then. It decides only. The hypervisor raises the events on that core and carries out the
+//! actions. A pair of a state and an event that cannot meet has a reason ([`Impossible`]), which
+//! names what keeps them apart.
+//!
+//! A core with one vCPU goes through the same states as one that several share. It differs in where
+//! the registers of a vCPU are that waits or is throttled: they stay on a core that has no other
+//! use for itself.
+
+use weir_units::Nanos;
+
+/// What a vCPU does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum VcpuState {
+    /// It is off, by PSCI or because its VM has stopped.
+    #[default]
+    Off,
+    /// Its VM stops. It is the VM's first vCPU and decides what follows, not before `due`.
+    Ending {
+        /// When it wants the core for that.
+        due: Nanos,
+    },
+    /// Its VM stops for good, in steps.
+    Halting,
+    /// The hypervisor loads its VM's image, in steps.
+    Loading,
+    /// Its VM is loaded and waits for the broker. It asks again at `due`.
+    Blocked {
+        /// When it wants the core for that.
+        due: Nanos,
+    },
+    /// The hypervisor resets its VM's virtual devices, in steps.
+    Resetting,
+    /// It wants the core.
+    Ready,
+    /// It has the core.
+    Running,
+    /// It waits for an interrupt.
+    Waiting {
+        /// When the first of its timers interrupts; [`NEVER`] if none does, or the core takes that
+        /// interrupt.
+        due: Nanos,
+    },
+    /// Its memory budget is spent.
+    Throttled,
+}
+
+/// A time that does not come.
+pub const NEVER: Nanos = Nanos(u64::MAX);
+
+/// What befalls a vCPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum VcpuEvent {
+    /// PSCI CPU_ON.
+    TurnedOn,
+    /// The schedule gives it the core.
+    Chosen,
+    /// The schedule gives the core to another vCPU.
+    Preempted,
+    /// It has nothing to do until an interrupt comes (WFI, CPU_SUSPEND).
+    Waits {
+        /// See [`VcpuState::Waiting`].
+        due: Nanos,
+    },
+    /// An interrupt came that ends its wait.
+    Called,
+    /// The time that its state names has come.
+    Due,
+    /// Its memory budget is spent.
+    Spent,
+    /// Its memory budget is replenished.
+    Replenished,
+    /// CPU_OFF, or its VM stops.
+    TurnedOff {
+        /// It is the first vCPU of a VM that stops.
+        leads: bool,
+    },
+    /// It is the first vCPU of a VM that stops, and the others are off.
+    OthersOff,
+    /// What follows the end of its VM's run is decided later.
+    Deferred {
+        /// When it asks again.
+        due: Nanos,
+    },
+    /// Nothing follows now: its VM does not stop, has vCPUs that are on, or has stopped for good.
+    Settled,
+    /// Its VM stops for good.
+    Halts,
+    /// Its VM starts again.
+    Restarts,
+    /// Its VM has stopped for good.
+    Halted,
+    /// Its VM's image is loaded.
+    Loaded,
+    /// The broker is not ready.
+    Delayed {
+        /// When it asks again.
+        due: Nanos,
+    },
+    /// The broker is ready, or its VM needs none.
+    Admitted,
+    /// Its VM's virtual devices are reset.
+    Reset,
+}
+
+/// What the core of a vCPU does after an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum VcpuAction {
+    /// Nothing: the schedule decides.
+    Nothing,
+    /// Enters its guest.
+    Run,
+    /// Decides what follows the end of its VM's run.
+    Lead,
+    /// Does a step of stopping its VM for good.
+    Halt,
+    /// Does a step of the load of its VM's image.
+    Load,
+    /// Asks whether the broker is ready.
+    AskBroker,
+    /// Does a step of the reset of its VM's virtual devices.
+    Reset,
+}
+
+/// Why an event does not meet a vCPU in some state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Impossible {
+    /// Only a vCPU that is off is turned on, or asked to lead.
+    IsNotOff,
+    /// The schedule chooses among the vCPUs that want the core.
+    WantsNoCore,
+    /// This happens to the vCPU that has the core, or has just left it.
+    HasNoCore,
+    /// Only a vCPU that waits is called.
+    DoesNotWait,
+    /// The state names no time.
+    NamesNoTime,
+    /// Only a vCPU that is throttled has its budget replenished for it.
+    IsNotThrottled,
+    /// A vCPU that is off, or whose VM has not started yet, is not turned off.
+    IsOff,
+    /// A step reports to the state in which it is done.
+    HasOtherWork,
+}
+
+impl Impossible {
+    /// The reason in words.
+    #[must_use]
+    pub const fn reason(self) -> &'static str {
+        match self {
+            Self::IsNotOff => "only a vCPU that is off is turned on, or asked to lead",
+            Self::WantsNoCore => "the schedule chooses among the vCPUs that want the core",
+            Self::HasNoCore => "this happens to the vCPU that has the core, or has just left it",
+            Self::DoesNotWait => "only a vCPU that waits is called",
+            Self::NamesNoTime => "the state names no time",
+            Self::IsNotThrottled => "only a throttled vCPU has its budget replenished for it",
+            Self::IsOff => "a vCPU that is off, or whose VM has not started yet, stays so",
+            Self::HasOtherWork => "a step reports to the state in which it is done",
+        }
+    }
+}
+
+impl VcpuState {
+    /// Returns the state after `event`, and what the core does then. For one event, little is left
+    /// of the table where the compiler inlines it.
+    ///
+    /// # Errors
+    ///
+    /// Why the event does not come in this state.
+    #[inline(always)]
+    #[expect(clippy::match_same_arms, reason = "one line for each transition")]
+    pub const fn after(self, event: VcpuEvent) -> Result<(Self, VcpuAction), Impossible> {
+        use VcpuAction::{AskBroker, Halt, Lead, Load, Nothing, Reset as ResetStep, Run};
+        use VcpuEvent::{
+            Admitted, Called, Chosen, Deferred, Delayed, Due, Halted, Halts, Loaded, OthersOff,
+            Preempted, Replenished, Reset, Restarts, Settled, Spent, TurnedOff, TurnedOn, Waits,
+        };
+        Ok(match (self, event) {
+            (Self::Off, TurnedOn) => (Self::Ready, Nothing),
+            (Self::Off, OthersOff) => (Self::Ending { due: Nanos(0) }, Nothing),
+            (_, TurnedOn | OthersOff) => return Err(Impossible::IsNotOff),
+
+            (Self::Ready, Chosen) => (Self::Running, Run),
+            // It kept the core while EL2 was interrupted.
+            (Self::Running, Chosen) => (Self::Running, Run),
+            (Self::Ending { .. }, Chosen) => (self, Lead),
+            (Self::Halting, Chosen) => (self, Halt),
+            (Self::Loading, Chosen) => (self, Load),
+            (Self::Blocked { .. }, Chosen) => (self, AskBroker),
+            (Self::Resetting, Chosen) => (self, ResetStep),
+            (_, Chosen) => return Err(Impossible::WantsNoCore),
+
+            (Self::Running, Preempted) => (Self::Ready, Nothing),
+            (Self::Running | Self::Ready, Waits { due }) => (Self::Waiting { due }, Nothing),
+            (Self::Running | Self::Ready, Spent) => (Self::Throttled, Nothing),
+            (_, Preempted | Waits { .. } | Spent) => return Err(Impossible::HasNoCore),
+
+            (Self::Waiting { .. }, Called) => (Self::Ready, Nothing),
+            (_, Called) => return Err(Impossible::DoesNotWait),
+
+            (Self::Waiting { .. }, Due) => (Self::Ready, Nothing),
+            (Self::Ending { .. }, Due) => (Self::Ending { due: Nanos(0) }, Nothing),
+            (Self::Blocked { .. }, Due) => (Self::Blocked { due: Nanos(0) }, Nothing),
+            (_, Due) => return Err(Impossible::NamesNoTime),
+
+            (Self::Throttled, Replenished) => (Self::Ready, Nothing),
+            (_, Replenished) => return Err(Impossible::IsNotThrottled),
+
+            (
+                Self::Running
+                | Self::Ready
+                | Self::Waiting { .. }
+                | Self::Throttled
+                // Its VM has started, and it has not come on yet.
+                | Self::Resetting,
+                TurnedOff { leads },
+            ) => (if leads { Self::Ending { due: Nanos(0) } } else { Self::Off }, Nothing),
+            (_, TurnedOff { .. }) => return Err(Impossible::IsOff),
+
+            (Self::Ending { .. }, Deferred { due }) => (Self::Ending { due }, Nothing),
+            (Self::Ending { .. }, Settled) => (Self::Off, Nothing),
+            (Self::Ending { .. }, Halts) => (Self::Halting, Nothing),
+            (Self::Ending { .. }, Restarts) => (Self::Loading, Nothing),
+            (Self::Halting, Halted) => (Self::Off, Nothing),
+            (Self::Loading, Loaded) => (Self::Blocked { due: Nanos(0) }, Nothing),
+            (Self::Blocked { .. }, Delayed { due }) => (Self::Blocked { due }, Nothing),
+            (Self::Blocked { .. }, Admitted) => (Self::Resetting, Nothing),
+            (Self::Resetting, Reset) => (Self::Ready, Nothing),
+            (
+                _,
+                Deferred { .. } | Settled | Halts | Restarts | Halted | Loaded | Delayed { .. }
+                | Admitted | Reset,
+            ) => return Err(Impossible::HasOtherWork),
+        })
+    }
+
+    /// Returns when it wants the core, if it waits for that time.
+    #[must_use]
+    pub const fn due(self) -> Option<Nanos> {
+        match self {
+            Self::Waiting { due } => Some(due),
+            Self::Ending { due } | Self::Blocked { due } if due.0 > 0 => Some(due),
+            _ => None,
+        }
+    }
+
+    /// Returns whether it wants the core now.
+    #[must_use]
+    pub const fn wants_core(self) -> bool {
+        match self {
+            Self::Off | Self::Waiting { .. } | Self::Throttled => false,
+            Self::Ending { due } | Self::Blocked { due } => due.0 == 0,
+            Self::Halting | Self::Loading | Self::Resetting | Self::Ready | Self::Running => true,
+        }
+    }
+
+    /// One of each state, for tables.
+    pub const ALL: [Self; 10] = [
+        Self::Off,
+        Self::Ready,
+        Self::Running,
+        Self::Waiting { due: NEVER },
+        Self::Throttled,
+        Self::Ending { due: Nanos(0) },
+        Self::Halting,
+        Self::Loading,
+        Self::Blocked { due: Nanos(0) },
+        Self::Resetting,
+    ];
+}
+
+impl VcpuEvent {
+    /// One of each event, for tables.
+    pub const ALL: [Self; 19] = [
+        Self::TurnedOn,
+        Self::Chosen,
+        Self::Preempted,
+        Self::Waits { due: NEVER },
+        Self::Called,
+        Self::Due,
+        Self::Spent,
+        Self::Replenished,
+        Self::TurnedOff { leads: false },
+        Self::OthersOff,
+        Self::Deferred { due: NEVER },
+        Self::Settled,
+        Self::Halts,
+        Self::Restarts,
+        Self::Halted,
+        Self::Loaded,
+        Self::Delayed { due: NEVER },
+        Self::Admitted,
+        Self::Reset,
+    ];
+}
