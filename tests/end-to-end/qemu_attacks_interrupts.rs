@@ -70,15 +70,15 @@ fn records(outcome: &Outcome, kind: &str) -> Vec<Vec<String>> {
 /// The attacker's line, and the SGI by which EL2 informs a core of a change in a VM's distributor.
 const LINE_AND_SGI: [&str; 2] = ["34", "1"];
 
-/// When which VM got core 0.
+/// Returns the times at which VMs got core 0.
 fn switches(outcome: &Outcome) -> Vec<(u64, String)> {
     let switches = records(outcome, "vcpu-switch").into_iter();
     let on_core = switches.filter(|fields| fields[1] == "0");
     on_core.map(|fields| (fields[0].parse().expect("a time"), fields[2].clone())).collect()
 }
 
-/// How much of its own slots the victim's work took, in microseconds: without the other VM's slots
-/// in between, of which there is one more if the work just misses the end of a slot.
+/// Returns the time that the victim's work took of its own slots, in microseconds: without those
+/// of the other VM in between, of which there is one more if the work just misses a slot's end.
 fn own_us(outcome: &Outcome) -> u64 {
     let slots = switches(outcome).iter().filter(|(_, vm)| vm == "worker").count() as u64;
     work(outcome).0 - 1000 * (slots - 1)

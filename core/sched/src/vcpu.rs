@@ -11,7 +11,7 @@
 
 use weir_units::Nanos;
 
-/// What a vCPU does.
+/// The state of a vCPU on its core.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum VcpuState {
     /// It is off, by PSCI or because its VM has stopped.
@@ -19,7 +19,7 @@ pub enum VcpuState {
     Off,
     /// Its VM stops. It is the VM's first vCPU and decides what follows, not before `due`.
     Ending {
-        /// When it wants the core for that.
+        /// The time from which on it wants the core for that.
         due: Nanos,
     },
     /// Its VM stops for good, in steps.
@@ -28,7 +28,7 @@ pub enum VcpuState {
     Loading,
     /// Its VM is loaded and waits for the broker. It asks again at `due`.
     Blocked {
-        /// When it wants the core for that.
+        /// The time from which on it wants the core for that.
         due: Nanos,
     },
     /// The hypervisor resets its VM's virtual devices, in steps.
@@ -39,8 +39,8 @@ pub enum VcpuState {
     Running,
     /// It waits for an interrupt.
     Waiting {
-        /// When the first of its timers interrupts; [`NEVER`] if none does, or the core takes that
-        /// interrupt.
+        /// The time at which the first of its timers interrupts; [`NEVER`] if none does, or if the
+        /// timer interrupts the core itself.
         due: Nanos,
     },
     /// Its memory budget is spent.
@@ -50,7 +50,7 @@ pub enum VcpuState {
 /// A time that does not come.
 pub const NEVER: Nanos = Nanos(u64::MAX);
 
-/// What befalls a vCPU.
+/// An event that changes the state of a vCPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VcpuEvent {
     /// PSCI CPU_ON.
@@ -81,7 +81,7 @@ pub enum VcpuEvent {
     OthersOff,
     /// What follows the end of its VM's run is decided later.
     Deferred {
-        /// When it asks again.
+        /// The time at which it asks again.
         due: Nanos,
     },
     /// Nothing follows now: its VM does not stop, has vCPUs that are on, or has stopped for good.
@@ -96,7 +96,7 @@ pub enum VcpuEvent {
     Loaded,
     /// The broker is not ready.
     Delayed {
-        /// When it asks again.
+        /// The time at which it asks again.
         due: Nanos,
     },
     /// The broker is ready, or its VM needs none.
@@ -105,7 +105,7 @@ pub enum VcpuEvent {
     Reset,
 }
 
-/// What the core of a vCPU does after an event.
+/// The work of a vCPU's core after an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VcpuAction {
     /// Nothing: the schedule decides.
@@ -124,7 +124,7 @@ pub enum VcpuAction {
     Reset,
 }
 
-/// Why an event does not meet a vCPU in some state.
+/// The reason why an event cannot come in some state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Impossible {
     /// Only a vCPU that is off is turned on, or asked to lead.
@@ -168,7 +168,7 @@ impl VcpuState {
     ///
     /// # Errors
     ///
-    /// Why the event does not come in this state.
+    /// The reason why the event cannot come in this state.
     #[inline(always)]
     #[expect(clippy::match_same_arms, reason = "one line for each transition")]
     pub const fn after(self, event: VcpuEvent) -> Result<(Self, VcpuAction), Impossible> {

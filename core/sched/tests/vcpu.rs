@@ -94,8 +94,7 @@ fn the_schedule_chooses_what_wants_the_core() {
     }
 }
 
-/// What runs instructions of a guest is a start of its VM, or PSCI CPU_ON: nothing else leads from
-/// a vCPU that is off to one that has the core.
+/// Only the start of its VM and PSCI CPU_ON let a vCPU that is off run instructions of its guest.
 #[test]
 fn a_vcpu_that_is_off_stays_off_without_a_start() {
     let off = [

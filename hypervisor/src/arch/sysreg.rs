@@ -428,7 +428,7 @@ id_registers! {
     7: 0 1 2 3 4 5 6 7;
 }
 
-/// Whether the core has the CRC32 instructions (ID_AA64ISAR0_EL1.CRC32).
+/// Returns whether the core has the CRC32 instructions (ID_AA64ISAR0_EL1.CRC32).
 #[must_use]
 pub fn has_crc32() -> bool {
     id_register(6, 0) >> 16 & 0xf != 0

@@ -2,8 +2,8 @@
 
 use crate::arch::opaque_zero;
 
-/// What becomes of the current vCPU after an exception. The vectors test for zero, and hand any
-/// other value to the run loop. Of two, the greater one holds.
+/// The fate of the current vCPU after an exception. The vectors test for zero, and hand any other
+/// value to the run loop. Of two, the greater one holds.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[must_use]
 #[repr(transparent)]

@@ -59,16 +59,17 @@ const MARK_COPY: u32 = 41;
 /// Nanoseconds between two checks whether the broker is ready.
 const BROKER_POLL: u64 = 10_000;
 
-/// What a synchronous exception or an SError asked for. Called by the vectors if a handler did not
-/// return [`Exit::RESUME`]. It can unwind because the tests' machine does where a guest is entered.
+/// Carries out what the handler of a synchronous exception or an SError asked for. Called by the
+/// vectors if that is not [`Exit::RESUME`]. It can unwind because the tests' machine does where a
+/// guest is entered.
 pub extern "C-unwind" fn handle_action(core: &mut Core, exit: Exit) {
     if !carry_out(core, exit) {
         run(core);
     }
 }
 
-/// What an interrupt left to do. Called by the vectors if the fast path did not return
-/// [`Exit::RESUME`].
+/// Carries out what the fast path of an interrupt left to do. Called by the vectors if that did not
+/// return [`Exit::RESUME`].
 pub extern "C-unwind" fn handle_interrupt(core: &mut Core, exit: Exit) {
     if exit == Exit::REST {
         rest(core);
@@ -88,9 +89,8 @@ fn handle_slowly(core: &mut Core, exit: Exit) {
     }
 }
 
-/// Lets the core's only vCPU rest, its memory budget spent and its state on the core. Returns if the
-/// next thing that comes is the start of a period, with whose budget it goes on. The run loop sees to
-/// anything else.
+/// Lets the core's only vCPU, whose memory budget is spent, rest with its state on the core. Returns
+/// if a period begins next: the vCPU goes on with the new budget. The run loop handles all else.
 #[inline(never)]
 fn rest(core: &mut Core) {
     if let Some(member) = core.only() {

@@ -35,14 +35,14 @@ use weir_trace::record::{NO_VM, outgoing};
 use weir_units::{CoreId, Nanos};
 use weir_vdev::gic::{ResetStep, Signaling};
 
-/// How far what EL2 does in steps for a VM has come, on the core of the VM's first vCPU.
+/// The progress of the work that EL2 does in steps for a VM, on the core of the VM's first vCPU.
 #[derive(Clone, Copy, Default)]
 pub struct Progress {
     /// The load of its image.
     pub load: Load,
-    /// Its start, by this step next.
+    /// The next step of its start.
     pub start: Start,
-    /// Its stop for good, by this step next.
+    /// The next step of its stop for good.
     pub halt: ResetStep,
 }
 
@@ -51,9 +51,9 @@ pub struct Member {
     /// Which vCPU it is.
     pub vcpu_ref: &'static VcpuRef,
     state: VcpuState,
-    /// What EL2 does for its VM while it is off.
+    /// The work that EL2 does for its VM while it is off.
     pub progress: Progress,
-    /// Since when it wants the core if it is ready, or is blocked if it is that, in ns.
+    /// The time since which it wants the core if it is ready, or is blocked, in ns.
     pub since: u64,
     /// Its memory budget; while it is current, the core has it.
     pub budget: budget::Handle,
@@ -66,14 +66,14 @@ pub struct Member {
 }
 
 impl Member {
-    /// What it does.
+    /// Returns its state.
     #[inline(always)]
     #[must_use]
     pub fn state(&self) -> VcpuState {
         self.state
     }
 
-    /// Changes what it does: the only place that does. Returns what its core does then.
+    /// Changes its state, which nothing else does, and returns the work of its core after that.
     #[inline(always)]
     pub fn befall(&mut self, event: VcpuEvent) -> VcpuAction {
         match self.state.after(event) {
@@ -100,15 +100,15 @@ impl Member {
         lifecycle::started(vcpu_ref);
     }
 
-    /// Turns the vCPU off, the state of which is not on the core; on core `core`.
+    /// Turns the vCPU off, whose state is not on the core; called on core `core`.
     pub fn go_off(&mut self, core: CoreId) {
         ending::parked(self.vcpu_ref, core);
         // Only now: a core that ends the VM from here on sees that this vCPU is off.
         self.befall(VcpuEvent::TurnedOff { leads: leads(self.vcpu_ref) });
     }
 
-    /// Returns whether its memory budget, while another vCPU has the core, holds it at `now`. If so,
-    /// that ends at `wake` at the latest.
+    /// Returns whether its memory budget holds it at `now`, while its state is not on the core. If
+    /// so, takes the end of that into `wake`, the earliest time at which a vCPU becomes ready.
     fn is_held(&mut self, core: CoreId, now: u64, wake: &mut u64) -> bool {
         let Some(budget) = self.budget.as_mut() else { return false };
         match self.state {

@@ -41,7 +41,7 @@ struct Machine {
     memory: Vec<(&'static str, u64, u64)>,
     vectors: Vectors,
     turns: u32,
-    /// What ends the next waits for an interrupt; none where such a wait ends at once.
+    /// The interrupts that end the next waits; `None` where a wait ends at once.
     wakes: Option<VecDeque<fn()>>,
     /// The guest's general registers, in memory of this thread alone.
     frame: Option<&'static mut Frame>,

@@ -62,7 +62,7 @@ const GIC: Names = if cfg!(feature = "gicv2") {
     }
 };
 
-/// Of the kind that EL2 sends for messages.
+/// The interrupt by which EL2 tells a core of messages.
 const MESSAGE: u64 = 0;
 const TIMER: u64 = 27;
 /// EL2's own timer.
@@ -159,9 +159,6 @@ fn boot() {
         let system =
             PackedSystem::parse_with(packed, cfg!(feature = "gicv2"), Features::BUILT, crc32);
         let system = system::set(system.unwrap_or_else(|damage| panic!("{}", damage.message())));
-        set("cntfrq_el0", 1_000_000_000);
-        // Four list registers.
-        set(GIC.list_registers, 3);
         timer::start();
         for view in (0..system.vms()).filter_map(|index| system.vm(index)) {
             // SAFETY: once for each VM, and no core uses one yet.
@@ -170,7 +167,7 @@ fn boot() {
     });
 }
 
-/// How a call of the run loop ended.
+/// The end of a call of the run loop.
 #[derive(Debug, PartialEq, Eq)]
 enum End {
     /// It returned: the guest goes on with the registers that the vectors saved.
@@ -186,9 +183,10 @@ struct FakeCore(&'static mut Core);
 
 impl FakeCore {
     fn new(number: u8) -> Self {
-        boot();
         set("cntfrq_el0", 1_000_000_000);
+        // Four of them.
         set(GIC.list_registers, 3);
+        boot();
         set(GIC.acknowledge, NO_INTERRUPT);
         wake_by(&[]);
         // SAFETY: each test has its own numbers.
@@ -227,7 +225,7 @@ impl FakeCore {
         })
     }
 
-    /// What the member at `place` of the core's schedule does.
+    /// Returns the state of the member at `place` of the core's schedule.
     fn state(&mut self, place: u8) -> VcpuState {
         let schedule = self.0.schedule.as_deref_mut().expect("it has vCPUs");
         schedule.member(place).expect("it has this one").state()
@@ -266,7 +264,7 @@ fn timer_comes() {
     on_write(GIC.first, |_| set(GIC.empty, 0xe));
 }
 
-/// What EL2 wrote last to `register`.
+/// Returns what EL2 wrote last to `register`.
 fn last_write(lines: &[String], register: &str) -> Option<String> {
     let prefix = format!("{register} = ");
     let written = |line: &String| line.strip_prefix(&prefix).map(str::to_owned);
@@ -370,7 +368,7 @@ fn turn_off(vm: &'static Vm, first: &mut FakeCore, ending: Ending) {
     assert!(!vm.halted.load(Ordering::Relaxed));
 }
 
-/// What the core of the first vCPU does when the second one is off.
+/// Lets the core of the first vCPU go on when the second one is off: the VM has stopped then.
 fn ends(vm: &'static Vm, first: &mut FakeCore) {
     assert_eq!((first.run(), first.state(0)), (End::Asleep, VcpuState::Off));
     assert!(vm.halted.load(Ordering::Relaxed), "the last one is off, and the leader was told");
