@@ -479,6 +479,19 @@ fn a_spent_budget_holds_the_core_until_a_period() {
     }]);
     assert_eq!((core.interrupt(&[overflow]), core.state(0)), (End::Returned, VcpuState::Running));
 
+    // It is also spent when a vCPU is called that waited: guests are held back again.
+    enable_timer(&core);
+    recorded();
+    wake_by(&[|| {
+        timer_comes();
+        set("pmevcntr0_el0", 0);
+    }]);
+    assert_eq!((core.act(Exit::WAIT), core.state(0)), (End::Asleep, VcpuState::Throttled));
+    assert_eq!(last_write(&recorded(), GIC.mask), Some("0xb0".to_owned()));
+    pass(PERIOD_NS);
+    wake_by(&[|| set_next(GIC.acknowledge, &[OWN_TIMER])]);
+    assert_eq!((core.run(), core.state(0)), (End::Entered, VcpuState::Running));
+
     // What stops its VM takes the core from a vCPU that is throttled, too, at once.
     spend();
     wake_by(&[|| {
