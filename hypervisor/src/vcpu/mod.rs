@@ -3,7 +3,7 @@
 //! Each core has a [`schedule::CoreSchedule`] of its vCPUs; a core with one vCPU has no timer for
 //! it. The exception vectors call a handler ([`interrupts`], [`traps`]), which returns whether the
 //! vCPU goes on at once ([`action::Exit`]). Only the run loop ([`run`]) carries out what else is
-//! asked for ([`action::Action`]).
+//! asked for.
 
 pub mod action;
 pub mod admission;
