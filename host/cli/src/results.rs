@@ -506,7 +506,8 @@ fn slowdowns(json: &Value) -> Rows {
 fn table2(json: &Value) -> Rows {
     let header = engine::header();
     let mut rows = Rows::new(&header.iter().map(String::as_str).collect::<Vec<_>>(), 2);
-    for phase in list(json, "table2") {
+    let phases = list(json, "table2");
+    for phase in phases.clone().chain([&engine::sum(phases)]) {
         rows.row(&engine::row(phase, count));
     }
     rows
@@ -540,18 +541,35 @@ fn table3(json: &Value) -> Rows {
 
 /// Its flows in weir's runs.
 fn table3_runs(json: &Value) -> Rows {
-    let header =
-        ["moved by", "verdict", "MB/s", "KiB", "period", "packets", "latency, maximum", "bound"];
-    let mut rows = Rows::new(&header, 2);
+    let header = [
+        "moved by",
+        "other VMs",
+        "verdict",
+        "MB/s",
+        "KiB",
+        "period",
+        "rt-virtio",
+        "weir/rt-virtio",
+        "packets",
+        "latency, maximum",
+        "bound",
+    ];
+    let mut rows = Rows::new(&header, 3);
     for (path, what) in [("dma", "the engine"), ("broker", "the core")] {
-        for flow in list(json, "table3") {
-            let runs = list(flow, "runs");
-            for run in runs.filter(|run| run["path"] == path) {
-                let mut row = vec![what.to_owned(), verdict(run)];
-                row.extend(flow_of(flow));
-                let keys = ["period_ns", "packets", "observed_max_ns", "bound_ns"];
-                row.extend(keys.map(|key| count(&run[key])));
-                rows.row(&row);
+        for (others, may) in [("quiet", "do nothing"), ("active", "do what they may")] {
+            for flow in list(json, "table3") {
+                let is_its = |run: &&Value| run["path"] == path && run["others"] == others;
+                for run in list(flow, "runs").filter(is_its) {
+                    let mut row = vec![what.to_owned(), may.to_owned(), verdict(run)];
+                    row.extend(flow_of(flow));
+                    let (period, published) = (&run["period_ns"], &flow["published_ns"]);
+                    row.extend([count(period), count(published)]);
+                    let both = period.as_u64().zip(published.as_u64());
+                    row.push(both.map_or_else(|| "-".to_owned(), |(its, of)| ratio(its, of)));
+                    let keys = ["packets", "observed_max_ns", "bound_ns"];
+                    row.extend(keys.map(|key| count(&run[key])));
+                    rows.row(&row);
+                }
             }
         }
     }

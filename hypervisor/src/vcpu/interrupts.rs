@@ -13,7 +13,8 @@ use crate::{
     },
     board::{SMMU_LINE, UART_LINE},
     budget::Event as BudgetEvent,
-    console, mail, report,
+    console, mail,
+    report::{self, Report},
     vm::{
         VcpuRef, focus,
         interrupts::{Lines, kick},
@@ -82,14 +83,14 @@ fn shared_slowly(core: &mut Core, vcpu_ref: &'static VcpuRef, iar: u64) -> Exit 
 fn others(core: &mut Core, vcpu_ref: &'static VcpuRef, iar: u64) -> Exit {
     let intid = gic::intid(iar);
     match intid {
+        _ if intid == core.budget_intid => {
+            vcpu_ref.counts.exit(ExitCause::OwnIrq);
+            overflow(core, vcpu_ref, iar)
+        }
         gic::PPI_PHYSICAL_TIMER => {
             gic::drop_priority(iar);
             vcpu_ref.interrupt(ExitCause::Timer, intid);
             deliver(vcpu_ref, intid)
-        }
-        _ if intid == core.budget_intid => {
-            vcpu_ref.counts.exit(ExitCause::OwnIrq);
-            overflow(core, vcpu_ref, iar)
         }
         _ => slow(core, iar),
     }
@@ -227,9 +228,7 @@ pub fn own_interrupt(core: &mut Core) -> Exit {
         vcpu_ref.counts.exit(ExitCause::OwnIrq);
         let iar = core::mem::replace(&mut core.acknowledged, gic::NOTHING);
         let exit = clock(core, vcpu_ref, iar);
-        if core.report.is_some() {
-            step_report(core);
-        }
+        step_report(core);
         return exit;
     }
     own_interrupt_slowly(core)
@@ -351,12 +350,19 @@ fn own_interrupt_slowly(core: &mut Core) -> Exit {
 }
 
 /// Sends the next record of the report that is due, if one is.
+#[inline(always)]
 fn step_report(core: &mut Core) {
-    if let Some(report) = core.report.take() {
-        core.report = report.step();
-        if core.report.is_some() {
-            // Interrupts come in between.
-            mail::send(core.id, mail::REPORT);
-        }
+    if core.report.is_some() {
+        send_report(core);
+    }
+}
+
+/// The same, in a function of its own: most interrupts come while no report is due.
+#[inline(never)]
+fn send_report(core: &mut Core) {
+    core.report = core.report.take().and_then(Report::step);
+    if core.report.is_some() {
+        // Interrupts come in between.
+        mail::send(core.id, mail::REPORT);
     }
 }

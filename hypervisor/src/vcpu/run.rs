@@ -477,11 +477,12 @@ fn resume(core: &mut Core) -> ! {
     unsafe { resume_guest(core.id) }
 }
 
-/// Takes the current vCPU off the core. It stays ready, or throttled.
-fn leave(core: &mut Core) {
+/// Takes the current vCPU off the core. It stays ready, or throttled. Returns its state, unless its
+/// VM was stopped for an SError: then it is off.
+fn leave(core: &mut Core) -> Option<VcpuState> {
     blame_serror(core);
     let index = core.id;
-    let Some(vcpu_ref) = core.current.take() else { return };
+    let vcpu_ref = core.current.take()?;
     let budget = core.budget.take();
     let VcpuRef { vm, vcpu, .. } = *vcpu_ref;
     detach_gic(core, vcpu_ref);
@@ -489,11 +490,11 @@ fn leave(core: &mut Core) {
     // general registers are in the frame.
     unsafe { vm.context(vcpu).save(guest_frame(index)) };
     stop_timers();
-    if let Some(member) = vacate(core, budget)
-        && member.state() == VcpuState::Running
-    {
+    let member = vacate(core, budget)?;
+    if member.state() == VcpuState::Running {
         member.befall(VcpuEvent::Preempted);
     }
+    Some(member.state())
 }
 
 /// Takes the interrupts of the current vCPU, `vcpu_ref`, out of the list registers into the model.
@@ -570,12 +571,11 @@ fn suspend(
     change: impl FnOnce(&mut GuestContext),
 ) {
     let entity = core.schedule.as_deref().and_then(|schedule| schedule.current);
-    leave(core);
-    let member = core.schedule.as_deref_mut().and_then(|schedule| schedule.member(entity?));
-    // If its VM was stopped for an SError, it is off now.
-    let Some(member) = member.filter(|member| member.state() == VcpuState::Ready) else {
+    if leave(core) != Some(VcpuState::Ready) {
         return;
-    };
+    }
+    let member = core.schedule.as_deref_mut().and_then(|schedule| schedule.member(entity?));
+    let Some(member) = member else { return };
     // SAFETY: on its core, which has no other reference.
     let context = unsafe { vcpu_ref.vm.context(vcpu_ref.vcpu) };
     let VcpuRef { vm, vcpu, .. } = *vcpu_ref;

@@ -70,10 +70,8 @@ pub fn note_free(core: &mut Core) {
 /// Takes the current vCPU off the core and gives the core to `entity`, as the schedule has decided.
 /// `held` says whether the memory budget of the current vCPU is spent.
 fn switch(core: &mut Core, entity: Option<u8>, held: bool) -> ! {
-    let last = core.schedule.as_deref().and_then(|schedule| schedule.current);
-    leave(core);
+    let left = leave(core);
     if let Some(schedule) = core.schedule.as_deref_mut() {
-        let left = last.and_then(|last| schedule.member(last)).map(|member| member.state());
         // The decision stands, unless the vCPU went off, or what is pending changes something. If
         // its budget is spent, the schedule has to be asked again when there is a new one, which
         // the decision does not include.
