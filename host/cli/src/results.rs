@@ -194,6 +194,7 @@ impl Results {
             "table2" => table2(&self.file("engine")?),
             "table3" => table3(&self.file("engine")?),
             "table3-runs" => table3_runs(&self.file("engine")?),
+            "copies" => copies(&self.file("engine")?),
             "mapping" => mapping(&self.file("mapping")?),
             "clock" => clock(&self.file("clock")?),
             "memory" => memory(&self.file("memory")?),
@@ -572,6 +573,19 @@ fn table3_runs(json: &Value) -> Rows {
                 }
             }
         }
+    }
+    rows
+}
+
+/// Chunks by the core and by the engine; in bold, that of the size from which on the engine takes no
+/// longer.
+fn copies(json: &Value) -> Rows {
+    let mut rows = Rows::new(&engine::copies_header(), 0);
+    let crossover = bench::copies::crossover(&json["copies"]);
+    for copy in list(json, "copies") {
+        let is_crossover = copy["size"].as_u64() == crossover;
+        let bold = |text: String| if is_crossover { format!("**{text}**") } else { text };
+        rows.row(&engine::copies_row(copy, count).map(bold));
     }
     rows
 }

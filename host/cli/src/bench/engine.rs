@@ -1,7 +1,10 @@
 //! `weir bench engine`: messages by the ZCU102's DMA engine and by a core, in QEMU, compared with
 //! Tables II and III of rt-virtio.
 
-use super::flows::{Case, exactly, load};
+use super::{
+    copies,
+    flows::{Case, exactly, load},
+};
 use crate::{
     build_id,
     environment::Environment,
@@ -24,18 +27,18 @@ use weir_model::{
 use weir_report::{overheads::measured, table, trace::file::NAME};
 use weir_runner::report::FlowRun;
 
-const PLATFORM: &str = "zcu102";
+pub const PLATFORM: &str = "zcu102";
 /// The system in which a core copies.
 const BY_CORE: &str = "flows-overheads";
 /// The system in which the engine moves.
 const BY_ENGINE: &str = "flows-engine";
 /// A flow of Table III, and what the others have instead.
-const TABLE3: &str = "flows-table3";
-const SIZE: &str = "12288";
+pub const TABLE3: &str = "flows-table3";
+pub const SIZE: &str = "12288";
 const BANDWIDTH: &str = "\"148MB/s\"";
 const PERIOD: &str = "period = \"150us\"";
 const SENT: &str = "period_ns=150000";
-const MOVED: [(&str, &str); 2] =
+pub const MOVED: [(&str, &str); 2] =
     [("dma", "path = \"dma\"\nengine_from = \"0B\""), ("broker", "path = \"broker\"")];
 /// What a period allows for of the other VMs. The paper's analysis knows none that misbehave.
 const OTHERS: [OtherVms; 2] = [OtherVms::Quiet, OtherVms::Active];
@@ -45,7 +48,8 @@ pub fn run(json: bool, environment: &Environment) -> Result {
     let scratch = environment.build().join("bench");
     fs::create_dir_all(&scratch).context(|| format!("create {}", scratch.display()))?;
     let flows = table3_flows();
-    let bar = CountBar::new("running", (2 + flows.len() * MOVED.len() * OTHERS.len()) as u64);
+    let runs = flows.len() * OTHERS.len() + copies::SIZES.len();
+    let bar = CountBar::new("running", (3 + runs * MOVED.len()) as u64);
     let phases = phases(environment, &bar)?;
     let (mut rows, mut failures) = (Vec::new(), Vec::new());
     for flow in &flows {
@@ -62,8 +66,14 @@ pub fn run(json: bool, environment: &Environment) -> Result {
         row["runs"] = runs.into();
         rows.push(row);
     }
+    let copies = copies::measure(environment, &bar)?;
     drop(bar);
-    let figures = json!({ "build": build_id::of_checkout(), "table2": phases, "table3": rows });
+    let figures = json!({
+        "build": build_id::of_checkout(),
+        "table2": phases,
+        "table3": rows,
+        "copies": copies,
+    });
     let mut out = screen::stdout();
     if json {
         writeln!(out, "{:#}", weir_report::versioned(figures))?;
@@ -77,25 +87,32 @@ pub fn run(json: bool, environment: &Environment) -> Result {
 }
 
 /// The columns of Table II, by their keys in a row.
-const COLUMNS: [(&str, &str); 3] =
-    [("paper", "rt-virtio"), ("core", "core copies"), ("engine", "engine moves")];
+const COLUMNS: [(&str, &str); 4] = [
+    ("paper", "rt-virtio"),
+    ("core", "core copies"),
+    ("engine", "engine moves"),
+    ("memory", "core copies, memory timing"),
+];
 
-/// Table II: each phase as published, when a core copies, and when the engine moves.
+/// Table II: each phase as published, when a core copies, when the engine moves, and when a core
+/// copies with the time of the board's caches and DRAM.
 fn phases(environment: &Environment, bar: &CountBar) -> Result<Vec<Value>> {
-    let of = |name| {
-        let run = exactly(&environment.system(name)?, &Case::on(name, PLATFORM), environment)?;
+    let of = |case, name| {
+        let run = exactly(&environment.system(name)?, &case, environment)?;
         bar.add(1);
         Ok::<_, Failure>(json!(measured(&run.directory.join(NAME))?.0.record()))
     };
-    let (core, engine) = (of(BY_CORE)?, of(BY_ENGINE)?);
+    let plain = |name| of(Case::on(name, PLATFORM), name);
+    let (core, engine) = (plain(BY_CORE)?, plain(BY_ENGINE)?);
+    let memory = of(Case::on(BY_CORE, PLATFORM).charged(), BY_CORE)?;
     let by_engine = environment.system(BY_ENGINE)?;
     // The board's own table is the paper's; that of its emulation is not.
     let board = load(&by_engine, Some(PLATFORM), Machine::Board, environment)?;
-    Ok(table2(&board.overheads, &core, &engine))
+    Ok(table2(&board.overheads, [&core, &engine, &memory]))
 }
 
 /// The rows of Table II.
-fn table2(published: &[Overhead], core: &Value, engine: &Value) -> Vec<Value> {
+fn table2(published: &[Overhead], measured: [&Value; 3]) -> Vec<Value> {
     let phases = |of: &Value| of["phases"].as_array().cloned().unwrap_or_default();
     let range = |phase: &Value| {
         let ns = &phase["ns"];
@@ -103,7 +120,8 @@ fn table2(published: &[Overhead], core: &Value, engine: &Value) -> Vec<Value> {
         let open = phase["max_or_more"] == true;
         has_any.then(|| json!({ "min": ns["min"], "max": ns["max"], "max_or_more": open }))
     };
-    let row = |(core, engine): (Value, Value)| {
+    let [core, engine, memory] = measured.map(phases);
+    let row = |((core, engine), memory): ((Value, Value), Value)| {
         let paper = published.iter().find(|one| core["name"] == one.name);
         json!({
             "name": core["name"],
@@ -111,9 +129,10 @@ fn table2(published: &[Overhead], core: &Value, engine: &Value) -> Vec<Value> {
             "paper": paper.map(|one| json!({ "min": one.min.0, "max": one.max.0 })),
             "core": range(&core),
             "engine": range(&engine),
+            "memory": range(&memory),
         })
     };
-    phases(core).into_iter().zip(phases(engine)).map(row).collect()
+    core.into_iter().zip(engine).zip(memory).map(row).collect()
 }
 
 /// Runs a flow of Table III by a data path, with the shortest period that weir's analysis accepts
@@ -295,7 +314,27 @@ fn print(figures: &Value, out: &mut impl Write) -> Result {
         }
     }
     writeln!(out, "{rows}")?;
+    let mut rows = table(copies_header());
+    for copy in figures["copies"].as_array().into_iter().flatten() {
+        rows.add_row(copies_row(copy, |value| value.to_string()));
+    }
+    writeln!(out, "{rows}")?;
+    match copies::crossover(&figures["copies"]) {
+        Some(from) => writeln!(out, "the engine takes no longer from {from} bytes on")?,
+        None => writeln!(out, "the core is faster for each of these sizes")?,
+    }
     Ok(())
+}
+
+/// The header of the table of copies by size.
+pub fn copies_header() -> [&'static str; 5] {
+    ["bytes", "core copies, ns", "engine: calls, ns", "engine: transfer, ns", "engine, ns"]
+}
+
+/// A row of that table; `number` writes its numbers.
+pub fn copies_row(copy: &Value, number: impl Fn(&Value) -> String) -> [String; 5] {
+    ["size", "core_ns", "engine_calls_ns", "engine_transfer_ns", "engine_ns"]
+        .map(|key| number(&copy[key]))
 }
 
 #[cfg(test)]
@@ -321,11 +360,14 @@ mod tests {
             json!({ "phases": [phase("ip", count), phase("wake", 1)] })
         };
         let range = json!({ "min": 2, "max": 4, "max_or_more": false });
-        let [ip, wake] = &table2(&published, &phases(0), &phases(1))[..] else {
+        let [ip, wake] = &table2(&published, [&phases(0), &phases(1), &phases(0)])[..] else {
             panic!("two phases")
         };
         assert_eq!(ip["paper"], json!({ "min": 797, "max": 828 }));
-        assert_eq!((&ip["core"], &ip["engine"]), (&Value::Null, &range));
+        assert_eq!(
+            (&ip["core"], &ip["engine"], &ip["memory"]),
+            (&Value::Null, &range, &Value::Null)
+        );
         assert_eq!((&wake["paper"], &wake["core"]), (&Value::Null, &range));
     }
 

@@ -30,11 +30,13 @@ pub(super) struct Case {
     time: Option<Duration>,
     /// Whether a system runs that the analysis does not accept.
     ignores_verdict: bool,
+    /// Whether the time of the platform's caches and DRAM is charged.
+    has_memory: bool,
 }
 
 impl Case {
     const fn new(name: &'static str) -> Self {
-        Self { name, platform: None, time: None, ignores_verdict: false }
+        Self { name, platform: None, time: None, ignores_verdict: false, has_memory: false }
     }
 
     pub(super) const fn on(name: &'static str, platform: &'static str) -> Self {
@@ -44,6 +46,11 @@ impl Case {
     /// The same, also if the analysis does not accept it.
     pub(super) const fn unjudged(self) -> Self {
         Self { ignores_verdict: true, ..self }
+    }
+
+    /// The same with the time of the platform's caches and DRAM.
+    pub(super) const fn charged(self) -> Self {
+        Self { has_memory: true, ..self }
     }
 
     const fn ended_after(name: &'static str, seconds: u64) -> Self {
@@ -247,6 +254,7 @@ pub(super) fn load(
 /// Runs the system of a file as `case` says. Two runs are alike.
 pub(super) fn exactly(file: &Path, case: &Case, environment: &Environment) -> Result<Run> {
     let platform = case.platform.map(str::to_owned);
+    let memory = platform.clone().filter(|_| case.has_memory);
     let build_options = build::BuildOptions {
         platform,
         ignore_verdict: case.ignores_verdict,
@@ -257,6 +265,7 @@ pub(super) fn exactly(file: &Path, case: &Case, environment: &Environment) -> Re
         accept_not_judged: true,
         keep_running: true,
         time: case.time,
+        memory,
         interrupt: watch_signals()?,
         ..options(&system, environment)
     };

@@ -2,6 +2,7 @@
 
 pub mod board;
 pub mod clock;
+pub mod copies;
 pub mod engine;
 pub mod flows;
 pub mod mapping;
