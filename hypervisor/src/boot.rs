@@ -82,8 +82,8 @@ pub extern "C" fn boot_main(device_tree: u64, image: u64) -> ! {
     divided::check_cache(system);
     // SAFETY: the boot core, and no other runs; `packed` is in slot 0.
     unsafe { divided::move_in(system) }
-    if let Some(pa) = system.partition() {
-        let Ok(()) = stage1.share(Pa(pa)) else {
+    if let Some(pa) = system.exchange() {
+        let Ok(()) = stage1.map_exchange(Pa(pa)) else {
             notice::refuse(&[b"no room to map what it shares with the broker"]);
         };
     }
@@ -103,7 +103,7 @@ fn bring_up(core: &'static mut cpu::Core, system: &'static PackedSystem<'static>
     if system.broker().is_some() {
         // SAFETY: `PackedSystem::parse` checked that it is RAM without another owner, and the
         // callers have mapped it; no VM runs yet.
-        virtio::init(unsafe { memory::shared() });
+        virtio::init(unsafe { memory::exchange() });
     }
     let console_core = CoreId(system.header.console_core as u8);
     console::init(console_core);

@@ -1,6 +1,6 @@
 //! The optional parts of the hypervisor: which a system uses, and which a build has.
 
-use super::{ACTIVE, Damage, NO_BROKER, NO_ENGINE, PARTITION, PackedSystem, Regulation};
+use super::{ACTIVE, Damage, EXCHANGE, NO_BROKER, NO_ENGINE, PackedSystem, Regulation};
 
 /// A set of optional parts of the hypervisor. `weir build` leaves out those that a system does not
 /// use: their code is compiled, but begins with a check of [`Self::is_built`], a constant, so that
@@ -73,13 +73,13 @@ impl PackedSystem<'_> {
     #[must_use]
     pub fn used(&self) -> Features {
         let header = self.header;
-        let has_partition = self.regions.iter().any(|region| region.kind == PARTITION);
+        let has_exchange = self.regions.iter().any(|region| region.kind == EXCHANGE);
         let has_broker = header.broker != NO_BROKER || header.engine_from != NO_ENGINE;
         let shares = !self.schedules.is_empty() || !self.slots.is_empty();
         let hands_over = self.regions.iter().any(|region| region.kind == ACTIVE)
             || self.irqs.iter().any(|irq| irq.active != 0);
         let mut used = Features::BROKER
-            .when(!self.flows.is_empty() || has_broker || has_partition)
+            .when(!self.flows.is_empty() || has_broker || has_exchange)
             .with(Features::PCI.when(!self.pci.is_empty()))
             .with(Features::SHARED_CORES.when(shares || hands_over))
             .with(Features::PAGE_CLASSES.when(header.colored != 0));

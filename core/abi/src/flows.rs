@@ -13,13 +13,13 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 pub const MAX_FLOWS: usize = 32;
 /// Periods and deadlines are below this, in ns.
 pub const FLOW_TIME_LIMIT: u64 = 1 << 62;
-/// `Region::kind` of the memory that the hypervisor shares with the broker: RAM that outlives the
-/// broker's boots.
-pub const PARTITION: u64 = 2;
-/// Bytes of that memory.
-pub const PARTITION_LEN: u64 = 0x2_0000;
-/// Where the broker sees it: above its windows.
-pub const PARTITION_IPA: u64 = 0x60_0000_0000;
+/// `Region::kind` of the exchange, the memory that the hypervisor and the broker both access: RAM
+/// that outlives the broker's boots.
+pub const EXCHANGE: u64 = 2;
+/// Bytes of the exchange.
+pub const EXCHANGE_LEN: u64 = 0x2_0000;
+/// Address of the exchange in the broker's VM, above the windows.
+pub const EXCHANGE_IPA: u64 = 0x60_0000_0000;
 /// Where the broker sees the RAM of VMs in flows and at the switch.
 pub const WINDOWS: Range<u64> = WINDOW..WINDOW * (MAX_VMS as u64 + 1);
 /// Bytes of a virtio device's registers.

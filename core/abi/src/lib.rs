@@ -26,8 +26,8 @@ mod stage2;
 
 pub use features::Features;
 pub use flows::{
-    ENGINE_CHUNK, ENGINE_LEVELS, ENGINE_LIMIT, FIRST_GROUP, FLOW_TIME_LIMIT, MAX_FLOWS, NO_BROKER,
-    NO_ENGINE, PARTITION, PARTITION_IPA, PARTITION_LEN, PackedFlow, VIRTIO_LEN, VSOCK_BAR_LEN,
+    ENGINE_CHUNK, ENGINE_LEVELS, ENGINE_LIMIT, EXCHANGE, EXCHANGE_IPA, EXCHANGE_LEN, FIRST_GROUP,
+    FLOW_TIME_LIMIT, MAX_FLOWS, NO_BROKER, NO_ENGINE, PackedFlow, VIRTIO_LEN, VSOCK_BAR_LEN,
     VSOCK_SLOT, WINDOWS, window,
 };
 pub use memory::{Functions, PackedCache, PageSpan, VM_LEN};
@@ -239,7 +239,7 @@ pub struct Region {
     /// Bytes.
     pub len: u64,
     /// [`RAM`], zeroed at each start of the VM; [`DEVICE`], registers of a device passed through;
-    /// [`ACTIVE`], of one that is handed from VM to VM; [`PARTITION`].
+    /// [`ACTIVE`], of one that is handed from VM to VM; [`EXCHANGE`].
     pub kind: u64,
 }
 

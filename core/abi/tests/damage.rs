@@ -3,9 +3,9 @@
 use proptest::prelude::*;
 use std::{collections::BTreeSet, ops::Range};
 use weir_abi::{
-    ACTIVE, ADDRESS_LIMIT, DEVICE, Damage, ENGINE_CHUNK, ENGINE_LEVELS, ENGINE_LIMIT, Features,
-    Functions, Irq, MAGIC, NO_BROKER, NO_ENGINE, OnFault, PAGE, PARTITION, PARTITION_IPA,
-    PARTITION_LEN, PackedCache, PackedFlow, PackedHeader, PackedNet, PackedSchedule, PackedSegment,
+    ACTIVE, ADDRESS_LIMIT, DEVICE, Damage, ENGINE_CHUNK, ENGINE_LEVELS, ENGINE_LIMIT, EXCHANGE,
+    EXCHANGE_IPA, EXCHANGE_LEN, Features, Functions, Irq, MAGIC, NO_BROKER, NO_ENGINE, OnFault,
+    PAGE, PackedCache, PackedFlow, PackedHeader, PackedNet, PackedSchedule, PackedSegment,
     PackedSystem, PackedTables, PackedVm, PageSpan, PciFunction, RAM, Region, Regulation, Slot,
     VERSION, WINDOWS, checksum, image_id, name_image, regulation, schedule,
 };
@@ -628,10 +628,10 @@ fn with_flow(change: impl FnOnce(&mut PackedHeader, &mut PackedTables)) -> Resul
     tables.vms.push(PackedVm { first_region: 3, regions: 2, ..vm("broker", &[3]) });
     tables.regions.push(Region { ipa: 0x4000_0000, pa: 0x4080_0000, len: 0x20_0000, kind: RAM });
     tables.regions.push(Region {
-        ipa: PARTITION_IPA,
+        ipa: EXCHANGE_IPA,
         pa: 0x40a0_0000,
-        len: PARTITION_LEN,
-        kind: PARTITION,
+        len: EXCHANGE_LEN,
+        kind: EXCHANGE,
     });
     tables.flows.push(PackedFlow {
         from: 0,
@@ -737,10 +737,10 @@ fn a_flow_has_two_ends_and_a_broker() {
     damaged(0, |_, tables| tables.flows = vec![tables.flows[0]; 33]);
     damaged(0, |_, tables| tables.flows.clear());
     damaged(2, |header, _| header.broker = NO_BROKER);
-    damaged(2, |_, tables| tables.regions[4].len = PARTITION_LEN - PAGE);
+    damaged(2, |_, tables| tables.regions[4].len = EXCHANGE_LEN - PAGE);
     damaged(2, |_, tables| tables.regions[4].ipa += PAGE);
     damaged(2, |_, tables| tables.regions[3].ipa = WINDOWS.start);
-    damaged(1, |_, tables| tables.regions[2].kind = PARTITION);
+    damaged(1, |_, tables| tables.regions[2].kind = EXCHANGE);
     let address =
         |_: &mut PackedHeader, tables: &mut PackedTables| tables.vms[0].vsock = 0x0900_0000;
     assert_eq!(with_flow(address), Err(Damage::Address(0)));

@@ -28,10 +28,10 @@ use crate::{
     transfer::{Bucket, Edf},
 };
 use core::iter::zip;
-use weir_partition::{
-    device::SharedDevice,
+use weir_exchange::{
+    device::DeviceWords,
     devices::{DeviceKind, DeviceSet},
-    flows::{BrokerFlow, FLOWS, PORTS, PacketEvent, PacketRecord, Partition, TAKEN},
+    flows::{BrokerFlow, Exchange, FLOWS, PORTS, PacketEvent, PacketRecord, TAKEN},
 };
 use weir_trace::{
     phases::pack,
@@ -191,7 +191,7 @@ pub(crate) struct Arrival {
 #[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 #[derive(Debug)]
 pub struct Broker<'a> {
-    pub(crate) shared: &'a Partition,
+    pub(crate) shared: &'a Exchange,
     pub(crate) store: &'a mut Store,
     clock: Clock,
     /// Changes of the ports' devices that were taken in.
@@ -264,7 +264,7 @@ impl<'a> Broker<'a> {
     // In a function of its own: a profile separates what runs once from what moves packets.
     #[inline(never)]
     #[must_use]
-    pub fn new(shared: &'a Partition, store: &'a mut Store, hertz: u64) -> Self {
+    pub fn new(shared: &'a Exchange, store: &'a mut Store, hertz: u64) -> Self {
         let settings = shared.settings();
         let mut broker = Self {
             shared,
@@ -335,7 +335,7 @@ impl<'a> Broker<'a> {
         self.clock
     }
 
-    pub(crate) fn device(&self, port: usize) -> &'a SharedDevice {
+    pub(crate) fn device(&self, port: usize) -> &'a DeviceWords {
         &self.shared.port(port).device
     }
 
@@ -979,7 +979,7 @@ impl<'a> Broker<'a> {
     fn begin(&self, sender: usize, receiver: usize) -> bool {
         let ports = [sender, receiver];
         let epochs = ports.map(|port| self.store.sockets[port].epoch);
-        SharedDevice::begin_both(ports.map(|port| self.device(port)), epochs)
+        DeviceWords::begin_both(ports.map(|port| self.device(port)), epochs)
     }
 
     /// Ends an access to the memory of both.

@@ -1,7 +1,7 @@
 //! What the broker keeps of each flow: its pace, its connections, its counts.
 
 use crate::transfer::{Bucket, Pace};
-use weir_partition::flows::{BrokerFlow, PacketCounts};
+use weir_exchange::flows::{BrokerFlow, PacketCounts};
 use weir_units::Cid;
 use weir_vsock::vsock::{Header, Operation};
 

@@ -8,7 +8,7 @@ use crate::{
     socket::{Owner, Payload},
     taken::{Fate, Taken},
 };
-use weir_partition::flows::{BrokerFlow, FLOWS, PacketEvent, PacketRecord};
+use weir_exchange::flows::{BrokerFlow, FLOWS, PacketEvent, PacketRecord};
 use weir_trace::{phases::pack, record::packet};
 use weir_units::Cid;
 use weir_vsock::{

@@ -8,8 +8,8 @@
 //! - [`ram`]: how it reaches the RAM of VMs.
 //! - [`switch`]: frames from one VM's network device to another's.
 //!
-//! What it shares with EL2 is `weir-partition`. Its stage 2 maps the RAM of VMs in flows and at the
-//! switch, the partition, and nothing else.
+//! It exchanges data with EL2 in the memory of `weir-exchange`. Its stage 2 maps the RAM of VMs in
+//! flows and at the switch, the exchange, and nothing else.
 
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]

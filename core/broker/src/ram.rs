@@ -1,7 +1,7 @@
 //! How the broker reaches the RAM of the VMs that it serves.
 
 use core::sync::atomic::{Ordering::SeqCst, fence};
-use weir_partition::ram::{Map, Piece};
+use weir_exchange::ram::{Map, Piece};
 use weir_vsock::{GuestMemory, Outside, Ram};
 
 /// What accesses memory in the service VM's address space, where VMs may write what is read. An

@@ -5,9 +5,9 @@ use crate::{
     ram::{Access, Memory, Window},
     taken::Taken,
 };
-use weir_partition::{
-    device::{STAMPS, SharedDevice},
-    flows::{FLOWS, PORTS, Partition},
+use weir_exchange::{
+    device::{DeviceWords, STAMPS},
+    flows::{Exchange, FLOWS, PORTS},
     ram::Piece,
 };
 use weir_vsock::{
@@ -559,7 +559,7 @@ impl Socket {
     };
 
     /// Takes in which queues are in use since the last reset.
-    pub(crate) fn refresh(&mut self, device: &SharedDevice) {
+    pub(crate) fn refresh(&mut self, device: &DeviceWords) {
         let had = self.queues[RX].is_some();
         for index in [RX, TX] {
             if self.queues[index].is_none() && !self.is_broken {
@@ -607,7 +607,7 @@ impl Socket {
     }
 
     /// Takes in the notifications.
-    pub(crate) fn poll(&mut self, device: &SharedDevice) {
+    pub(crate) fn poll(&mut self, device: &DeviceWords) {
         let notified = [RX, TX].map(|index| device.notified(index));
         self.more |= notified[TX] != self.notified[TX];
         self.supplied |= notified[RX] != self.notified[RX];
@@ -712,7 +712,7 @@ impl Socket {
 
     /// Returns when the packet that was taken last was seen, in ticks, and how long EL2 took until
     /// then; 0 if it came with another one's notification.
-    pub(crate) fn stamp(&mut self, device: &SharedDevice) -> (u64, u64) {
+    pub(crate) fn stamp(&mut self, device: &DeviceWords) -> (u64, u64) {
         let behind = self.notified[TX].wrapping_sub(self.stamped);
         if behind == 0 {
             return (self.seen, 0);
@@ -1057,7 +1057,7 @@ impl Socket {
 
     /// A ring made no sense: no queue is served until the driver resets the device, and its
     /// connections end with the next step.
-    pub(crate) fn break_down(&mut self, device: &SharedDevice, broken: Broken) {
+    pub(crate) fn break_down(&mut self, device: &DeviceWords, broken: Broken) {
         (self.queues, self.is_broken, self.has_buffer) = ([None; 2], true, false);
         self.ends = true;
         (self.more, self.supplied, self.holds) = (false, false, false);
@@ -1069,7 +1069,7 @@ impl Socket {
 /// Calls `body` with the memory of the VM at `port`, if its device is still in the epoch that
 /// `socket` knows; none if not, or if a ring made no sense.
 pub(crate) fn with<A: Access, T>(
-    shared: &Partition,
+    shared: &Exchange,
     (port, socket): (usize, &mut Socket),
     access: &mut A,
     body: impl FnOnce(&mut Socket, &mut Memory<'_, A>) -> Result<T, Broken>,

@@ -14,11 +14,11 @@ use crate::{
     ram::{Access, Memory, Window},
     transfer::Bucket,
 };
-use weir_partition::{
-    device::SharedDevice,
+use weir_exchange::{
+    device::DeviceWords,
     devices::{DeviceKind, DeviceSet},
     flows::PORTS,
-    switch::{PortSettings, Shared, SwitchCounts},
+    switch::{PortSettings, SwitchCounts, SwitchExchange},
 };
 use weir_vsock::{
     GuestMemory,
@@ -78,7 +78,7 @@ impl Port {
     }
 
     /// Takes in whether the device was reset, and which queues are in use since.
-    fn refresh(&mut self, device: &SharedDevice) {
+    fn refresh(&mut self, device: &DeviceWords) {
         let epoch = device.epoch();
         if epoch != self.epoch {
             (self.epoch, self.queues, self.is_broken) = (epoch, [None; 2], false);
@@ -91,7 +91,7 @@ impl Port {
     }
 
     /// A ring made no sense: no queue is served until the driver resets the device.
-    fn break_down(&mut self, device: &SharedDevice, broken: Broken) {
+    fn break_down(&mut self, device: &DeviceWords, broken: Broken) {
         (self.queues, self.is_broken) = ([None; 2], true);
         device.break_down(self.epoch, broken);
     }
@@ -100,7 +100,7 @@ impl Port {
 /// The switch.
 #[derive(Debug)]
 pub struct Switch<'a> {
-    shared: &'a Shared,
+    shared: &'a SwitchExchange,
     ports: [Port; PORTS],
     /// Numbers of ports are below this; 0 without a switch.
     end: usize,
@@ -121,7 +121,7 @@ impl<'a> Switch<'a> {
     // Apart: what runs once can be distinguished from what passes frames on.
     #[inline(never)]
     #[must_use]
-    pub fn new(shared: &'a Shared) -> Self {
+    pub fn new(shared: &'a SwitchExchange) -> Self {
         let ports: [Port; PORTS] =
             core::array::from_fn(|index| Port::new(&shared.port(index).settings()));
         let end = ports.iter().rposition(|port| port.is_there).map_or(0, |last| last + 1);
@@ -265,7 +265,7 @@ fn report(index: usize) -> Step {
 }
 
 /// Where the RAM of the VM at port `index` is.
-fn window(shared: &Shared, index: usize) -> Window<'_> {
+fn window(shared: &SwitchExchange, index: usize) -> Window<'_> {
     Window::new(&shared.ram, index, shared.ram.first(index))
 }
 

@@ -9,9 +9,9 @@ use weir_broker::{
     broker::{Broker, Mover, Step},
     ram::Access,
 };
-use weir_partition::{
+use weir_exchange::{
     devices::DeviceKind,
-    flows::{BrokerFlow, BrokerSettings, PacketEvent, Partition},
+    flows::{BrokerFlow, BrokerSettings, Exchange, PacketEvent},
 };
 use weir_trace::phases::unpack;
 use weir_vsock::{
@@ -220,7 +220,7 @@ fn a_reset_port_loses_old_packets_and_takes_new_ones() {
     world.run(&mut broker, 310);
     let answers = world.received(0);
     assert!(answers.iter().all(|(header, _)| header.op == Operation::Reset as u16));
-    assert_eq!((answers.len(), world.partition.port(0).refused()), (2, 0));
+    assert_eq!((answers.len(), world.exchange.port(0).refused()), (2, 0));
     world.supply(2, 2000);
     world.control(1, Operation::Request, true, 320);
     world.send(1, &payload(100, 6), 320);
@@ -236,12 +236,12 @@ fn the_broker_is_notified_once_per_doze() {
     let mut broker = world.broker();
     world.connect(&mut broker);
     world.supply(2, 2000);
-    assert!(world.bell.must_ring(world.partition));
+    assert!(world.bell.must_ring(world.exchange));
     world.run(&mut broker, 0);
     let storm = |world: &World| {
         let rings = (0..100).filter(|_| {
-            world.partition.port(1).device.reset();
-            world.bell.must_ring(world.partition)
+            world.exchange.port(1).device.reset();
+            world.bell.must_ring(world.exchange)
         });
         rings.count()
     };
@@ -253,7 +253,7 @@ fn the_broker_is_notified_once_per_doze() {
     }
     while !reports(world.step(&mut broker, 0)) {}
     // The resets are seen, and then it says that it is about to sleep.
-    while !world.bell.must_ring(world.partition) {
+    while !world.bell.must_ring(world.exchange) {
         assert_eq!(world.step(&mut broker, 0), Step::Again);
     }
     assert_eq!(storm(&world), 0, "its interrupt is pending");
@@ -292,22 +292,22 @@ fn looking<F: FnMut()>(windows: &Windows, look: F) -> Looking<F> {
     Looking(Engine::new(windows.clone()), look)
 }
 
-fn busy(partition: &Partition) -> Vec<usize> {
-    (0..8).filter(|port| partition.port(*port).device.is_busy()).collect()
+fn busy(exchange: &Exchange) -> Vec<usize> {
+    (0..8).filter(|port| exchange.port(*port).device.is_busy()).collect()
 }
 
 #[test]
 fn a_copy_is_seen_until_it_ends() {
     let (mut world, mut broker) = connected(&[flow(0, 3, 50)], 4096, 0);
     world.send(0, &payload(100, 0), 0);
-    let (partition, mut seen) = (world.partition, 0);
+    let (exchange, mut seen) = (world.exchange, 0);
     let mut looking = looking(&world.windows, || {
-        assert_eq!(busy(partition), [0, 3]);
+        assert_eq!(busy(exchange), [0, 3]);
         seen += 1;
     });
     while broker.step(0, &mut looking, &mut world.windows) == Step::Again {}
     assert_eq!(seen, 1);
-    assert!(busy(partition).is_empty());
+    assert!(busy(exchange).is_empty());
 }
 
 /// Whichever chunk of a packet it is, and whichever end restarts: EL2 waits until the chunk ends,
@@ -320,8 +320,8 @@ fn an_endpoint_restart_in_a_chunk_stops_its_packet() {
         let (mut world, mut broker) = connected(&flows, 1000, 0);
         world.send(0, &payload(3000, 0), 0);
         world.send(1, &payload(500, 1), 0);
-        let (partition, mut copies) = (world.partition, 0);
-        let device = &partition.port(port).device;
+        let (exchange, mut copies) = (world.exchange, 0);
+        let device = &exchange.port(port).device;
         let mut dying = looking(&world.windows, || {
             if copies == at {
                 device.reset();
@@ -331,7 +331,7 @@ fn an_endpoint_restart_in_a_chunk_stops_its_packet() {
         });
         for steps in 0.. {
             let step = broker.step(0, &mut dying, &mut world.windows);
-            assert!(busy(partition).is_empty(), "between two steps");
+            assert!(busy(exchange).is_empty(), "between two steps");
             match step {
                 Step::Again => {}
                 Step::Report(devices) => world.report(&mut broker, devices, 0),
@@ -368,9 +368,9 @@ fn a_packet_is_stamped_by_its_notification() {
     let free = BrokerFlow { period: 1, ..flow(0, 2, 1000) };
     let (mut world, mut broker) = connected(&[free], 4096, 0);
     let mut taken = 0;
-    while world.partition.next_record(&mut taken).is_some() {}
+    while world.exchange.next_record(&mut taken).is_some() {}
     let mut seen = |world: &World| {
-        let records = std::iter::from_fn(|| world.partition.next_record(&mut taken));
+        let records = std::iter::from_fn(|| world.exchange.next_record(&mut taken));
         let sent = records.filter(|record| record.event == PacketEvent::Sent);
         sent.map(|record| record.value).collect::<Vec<_>>()
     };
@@ -427,7 +427,7 @@ fn phases_have_all_of_the_brokers_time() {
     let flows = [flow(0, 2, 1_000_000), flow(1, 2, 1_000_000)];
     let (mut world, mut broker) = connected(&flows, 1000, 0);
     let mut taken = 0;
-    while world.partition.next_record(&mut taken).is_some() {}
+    while world.exchange.next_record(&mut taken).is_some() {}
     let clock = Rc::new(Clock::default());
     clock.now.set(1000);
     let [mut mover, mut access] = [(); 2].map(|()| Slow(world.windows.clone(), clock.clone()));
@@ -436,11 +436,11 @@ fn phases_have_all_of_the_brokers_time() {
     while world.counts(0).packets == 0 {
         world.notify(1, TX, clock.now.get());
         let step = broker.step(clock.now.get(), &mut mover, &mut access);
-        while let Some(record) = world.partition.next_record(&mut taken) {
+        while let Some(record) = world.exchange.next_record(&mut taken) {
             found += unpack(record.phases).iter().sum::<u64>();
         }
         if reports(step) {
-            let [find_place, ..] = unpack(world.partition.arrival().map_or(0, |one| one.phases));
+            let [find_place, ..] = unpack(world.exchange.arrival().map_or(0, |one| one.phases));
             found += find_place;
             finalized += clock.now.get() - clock.read.get();
             broker.reported(clock.now.get(), clock.now.get(), 0);
@@ -474,7 +474,7 @@ fn refused_packets_are_counted_and_answered() {
         let answers = world.received(0);
         assert_eq!(answers.len(), usize::from(is_answered), "{header:?}");
         assert!(answers.iter().all(|(answer, _)| answer.op == Operation::Reset as u16));
-        assert_eq!(world.partition.port(0).refused(), refused, "{header:?}");
+        assert_eq!(world.exchange.port(0).refused(), refused, "{header:?}");
     }
     let ops: Vec<u16> = world.received(1).into_iter().map(|(header, _)| header.op).collect();
     assert_eq!(ops, [Operation::Reset as u16], "the short packet leaves a gap");
@@ -494,7 +494,7 @@ fn control_packets_wait_for_buffers() {
         world.returned(0);
     }
     // A flow has 16 connections at most: the others were refused.
-    let refused = world.partition.port(1).refused();
+    let refused = world.exchange.port(1).refused();
     assert_eq!(refused, 0);
     world.supply(1, 100);
     world.run(&mut broker, 0);
@@ -545,12 +545,12 @@ fn a_broken_ring_stops_its_device_alone() {
     world.notify(0, TX, 0);
     world.send(1, &payload(10, 1), 0);
     world.run(&mut broker, 0);
-    assert!(world.partition.port(0).device.broken().is_some());
-    assert!(world.partition.port(1).device.broken().is_none());
+    assert!(world.exchange.port(0).device.broken().is_some());
+    assert!(world.exchange.port(1).device.broken().is_none());
     assert_eq!(world.counts(1).packets, 1);
     world.reset(0);
     world.run(&mut broker, 0);
-    assert!(world.partition.port(0).device.broken().is_none());
+    assert!(world.exchange.port(0).device.broken().is_none());
 }
 
 /// The rings of both ends hold anything, and change at each read.
@@ -568,7 +568,7 @@ fn hostile_rings_end_no_step_late() {
                 world.step(&mut broker, time);
             }
         }
-        assert!(busy(world.partition).is_empty());
+        assert!(busy(world.exchange).is_empty());
     }
 }
 

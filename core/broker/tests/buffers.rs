@@ -5,7 +5,7 @@
 use crate::world::{OPTIONS, World, flow, payload};
 use proptest::{collection::vec, prelude::*};
 use weir_broker::broker::{Broker, Step};
-use weir_partition::flows::BrokerFlow;
+use weir_exchange::flows::BrokerFlow;
 use weir_trace::record::WAITED;
 use weir_vsock::{
     device::{RX, TX},
@@ -276,7 +276,7 @@ fn a_broken_ring_resets_the_connections_at_once() {
             world.send(ATTACK, &payload(100, 0), PERIOD).expect("room");
         }
         world.run(&mut broker, 2 * PERIOD);
-        assert!(world.partition.port(broken).device.broken().is_some());
+        assert!(world.exchange.port(broken).device.broken().is_some());
         let peer = if queue == TX { 2 } else { 0 };
         let ops: Vec<u16> = world.received(peer).iter().map(|(header, _)| header.op).collect();
         // The second message behind the break has an answer of its own.
@@ -297,7 +297,7 @@ fn a_broken_ring_resets_the_connections_at_once() {
         world.supply(2, 2200);
         world.control(ATTACK, Operation::Request, true, 4 * PERIOD);
         world.run(&mut broker, 4 * PERIOD);
-        assert!(world.partition.port(broken).device.broken().is_none());
+        assert!(world.exchange.port(broken).device.broken().is_none());
         let got = world.received(2);
         assert_eq!(got.len(), if queue == TX { 2 } else { 1 });
         assert!(got.iter().any(|(header, _)| header.op == Operation::Request as u16));
@@ -320,7 +320,7 @@ fn a_packet_that_waited_for_buffers_is_marked() {
             match broker.step(now, &mut world.engine, &mut world.windows) {
                 Step::Wait(_) => return marks,
                 Step::Report(devices) => {
-                    let record = world.partition.arrival();
+                    let record = world.exchange.arrival();
                     marks.extend(record.map(|record| record.detail & WAITED != 0));
                     world.report(&mut broker, devices, now);
                 }

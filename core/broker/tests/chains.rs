@@ -4,7 +4,7 @@
 use crate::world::{PORT, World, flow, payload};
 use proptest::prelude::*;
 use weir_broker::broker::Broker;
-use weir_partition::flows::{BrokerFlow, BrokerSettings};
+use weir_exchange::flows::{BrokerFlow, BrokerSettings};
 use weir_vsock::{
     device::{RX, TX},
     queue::{MAX_SIZE, RingOptions},
@@ -172,7 +172,7 @@ fn a_short_packet_ends_its_connection() {
     assert_eq!(got.len(), 2);
     assert!(got.contains(&(PORT, Operation::Reset as u16)), "{got:?}");
     assert!(got.contains(&(PORT + 1, Operation::Data as u16)), "{got:?}");
-    assert_eq!(world.partition.port(0).device.broken(), None);
+    assert_eq!(world.exchange.port(0).device.broken(), None);
     world.supply(0, 200);
     world.run(&mut broker, 30);
     let ops: Vec<u16> = world.received(0).into_iter().map(|(header, _)| header.op).collect();
@@ -215,7 +215,7 @@ fn faulty_chains_end_in_a_reset() {
         let whole: Vec<u8> = of(PORT + 1).flat_map(|(_, bytes)| bytes.clone()).collect();
         assert_eq!(whole, payload(1000, 2));
         assert_eq!(world.counts(0).lost, 1);
-        let is_broken = world.partition.port(0).device.broken().is_some();
+        let is_broken = world.exchange.port(0).device.broken().is_some();
         assert_eq!(is_broken, byte != 12 || value != 3, "what is only short breaks no ring");
     }
 }

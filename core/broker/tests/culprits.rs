@@ -12,7 +12,7 @@ use weir_analysis::{
     },
 };
 use weir_broker::broker::Step;
-use weir_partition::flows::{BrokerFlow, PacketEvent};
+use weir_exchange::flows::{BrokerFlow, PacketEvent};
 use weir_vsock::{
     device::TX,
     vsock::{Header, Operation},
@@ -67,7 +67,7 @@ struct Run {
 
 impl Run {
     fn ring(&mut self, now: u64) {
-        if self.world.bell.must_ring(self.world.partition) {
+        if self.world.bell.must_ring(self.world.exchange) {
             self.rung = Some(self.rung.unwrap_or(now));
         }
     }
@@ -147,7 +147,7 @@ fn observed_max(seed: u64, fault: Fault) -> u64 {
         flows: (0..FLOWS.len()).filter(|flow| usize::from(FLOWS[*flow].0) == vm).collect(),
     });
     let (mut ready, mut taken, mut asleep) = (1_000, 0, false);
-    let refused = |world: &World| (0..6).map(|vm| world.partition.port(vm).refused()).sum::<u64>();
+    let refused = |world: &World| (0..6).map(|vm| world.exchange.port(vm).refused()).sum::<u64>();
     loop {
         // Everything that happens before the broker looks.
         while let Some(sender) = senders.iter_mut().min_by_key(|sender| sender.at)
@@ -169,7 +169,7 @@ fn observed_max(seed: u64, fault: Fault) -> u64 {
         let passed = refused(world) - before;
         let copying = ((world.moved() - moved) * 1_000_000_000).div_ceil(BANDWIDTH);
         ready += copying + passed * (LOCK + PARSE + PICK + COPY + FINALIZE);
-        while let Some(record) = world.partition.next_record(&mut taken) {
+        while let Some(record) = world.exchange.next_record(&mut taken) {
             ready += match record.event {
                 PacketEvent::Sent => LOCK + PARSE + INSERT + FIND,
                 PacketEvent::Chunk => PICK + COPY + REMOVE,

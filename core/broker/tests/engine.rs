@@ -2,7 +2,7 @@
 
 use crate::world::{PORT, World, flow, payload};
 use weir_broker::broker::Broker;
-use weir_partition::flows::{BrokerFlow, BrokerSettings, PacketEvent, PacketRecord};
+use weir_exchange::flows::{BrokerFlow, BrokerSettings, PacketEvent, PacketRecord};
 use weir_trace::record::BY_ENGINE;
 use weir_vsock::vsock::Operation;
 
@@ -22,7 +22,7 @@ fn pair() -> [BrokerFlow; 2] {
 /// The chunks that were reported to EL2: bytes, and whether the engine moved them.
 fn chunks(world: &World<'_>) -> Vec<(u64, bool)> {
     let mut taken = 0;
-    let records = std::iter::from_fn(|| world.partition.next_record(&mut taken));
+    let records = std::iter::from_fn(|| world.exchange.next_record(&mut taken));
     let chunks = records.filter(|record| record.event == PacketEvent::Chunk);
     chunks.map(|PacketRecord { value, detail, .. }| (value, detail & BY_ENGINE != 0)).collect()
 }

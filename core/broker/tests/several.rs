@@ -5,7 +5,7 @@
 use crate::world::{PORT, World, payload};
 use proptest::prelude::*;
 use weir_broker::broker::Broker;
-use weir_partition::flows::BrokerFlow;
+use weir_exchange::flows::BrokerFlow;
 use weir_units::Cid;
 use weir_vsock::vsock::{Header, Operation};
 

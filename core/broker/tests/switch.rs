@@ -4,10 +4,10 @@
 use crate::world::support::{Driver, LEN, Memory, RAM};
 use proptest::prelude::*;
 use weir_broker::{broker::Step, ram::Access, switch::Switch};
-use weir_partition::{
+use weir_exchange::{
     flows::PORTS,
     ram::{PIECES, Piece},
-    switch::{PortSettings, Shared, SwitchCounts},
+    switch::{PortSettings, SwitchCounts, SwitchExchange},
 };
 use weir_vsock::{
     GuestMemory,
@@ -79,14 +79,14 @@ impl Station {
 }
 
 struct World {
-    shared: &'static Shared,
+    shared: &'static SwitchExchange,
     ram: Vec<Memory>,
     stations: Vec<Station>,
 }
 
 impl World {
     fn new(count: usize, settings: PortSettings) -> Self {
-        let shared: &'static Shared = Box::leak(Box::default());
+        let shared: &'static SwitchExchange = Box::leak(Box::default());
         for vm in 0..count {
             let settings = PortSettings { mac: mac(vm), ..settings };
             let piece = Piece { ipa: RAM, address: window(vm), len: LEN as u64 };
@@ -298,7 +298,7 @@ fn a_broken_ring_stops_its_device_until_a_reset() {
 
 #[test]
 fn pieces_that_follow_each_other_are_one() {
-    let shared = Shared::new();
+    let shared = SwitchExchange::new();
     let piece = |place: u64| Piece { ipa: RAM + (place << 12), address: place << 12, len: 1 << 12 };
     assert!(shared.configure(0, &PortSettings::default(), (0..1000).map(piece)));
     let apart = (0..PIECES as u64 - 1).map(|place| piece(2 * place));

@@ -135,7 +135,7 @@ pub fn set_budget(vm: u64, reads: u64, writes: u64) -> bool {
 }
 
 /// Tells the hypervisor that the broker has completions for `devices`, a word of
-/// `weir_partition::devices`; how long it was busy with them, in ticks of the counter.
+/// `weir_exchange::devices`; how long it was busy with them, in ticks of the counter.
 #[inline(always)]
 #[must_use]
 pub fn complete(devices: u64) -> u64 {

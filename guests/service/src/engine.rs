@@ -2,13 +2,13 @@
 
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 use weir_broker::{broker::EngineFailed, clock::Clock};
+use weir_exchange::flows::BrokerSettings;
 use weir_guest::{
     cpu,
     gic::{self, Interrupt},
     hypercall::{self, Progress},
     time,
 };
-use weir_partition::flows::BrokerSettings;
 
 /// The engine's interrupt; 0 if the core moves everything.
 static INTID: AtomicU32 = AtomicU32::new(0);

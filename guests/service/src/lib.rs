@@ -11,33 +11,33 @@ use weir_broker::{
     broker::{Broker, Mover, Step, Store},
     switch::Switch,
 };
+use weir_exchange::{
+    flows::{self, Exchange},
+    switch,
+};
 use weir_guest::{
     Board, Mutex, cpu,
     gic::{self, Interrupt},
     hypercall, mmu, time,
 };
-use weir_partition::{
-    flows::{self, Partition},
-    switch,
-};
 
 /// What the broker keeps; locked once and for good.
 static STORE: Mutex<Store> = Mutex::new(Store::new());
 
-/// Sets memory and interrupts up, and gives the partition.
+/// Sets memory and interrupts up, and returns the exchanges of the flows and of the switch.
 // In a function of its own: a profile separates what runs once from what moves packets.
 #[inline(never)]
-fn begin(board: &'static Board) -> (&'static Partition, &'static switch::Shared) {
-    // SAFETY: the hypervisor maps the partition and the windows there, as memory, and nothing else;
+fn begin(board: &'static Board) -> (&'static Exchange, &'static switch::SwitchExchange) {
+    // SAFETY: the hypervisor maps the exchange and the windows there, as memory, and nothing else;
     // nothing has used them yet.
     unsafe {
         mmu::add_memory(flows::WINDOWS);
         mmu::add_memory(flows::ADDRESS..flows::ADDRESS + 1);
     }
-    // SAFETY: the partition is there for good, the flows' part and behind it the switch's, all of
+    // SAFETY: the exchange of the flows is there for good, and behind it the switch's, all of
     // it atomics, which the hypervisor accesses as such, too.
-    let partition: (&'static Partition, &'static switch::Shared) =
-        unsafe { (&*(flows::ADDRESS as *const Partition), &*(switch::ADDRESS as *const _)) };
+    let exchanges: (&'static Exchange, &'static switch::SwitchExchange) =
+        unsafe { (&*(flows::ADDRESS as *const Exchange), &*(switch::ADDRESS as *const _)) };
     gic::init(|interrupt: Interrupt| {
         if !engine::handle(interrupt) {
             time::disarm();
@@ -45,15 +45,15 @@ fn begin(board: &'static Board) -> (&'static Partition, &'static switch::Shared)
     });
     gic::enable(flows::SGI.0);
     gic::enable(board.virtual_timer);
-    engine::begin(&partition.0.settings());
-    partition
+    engine::begin(&exchanges.0.settings());
+    exchanges
 }
 
 /// Serves flows and switch for ever; `mover` moves the bytes of flows. Called once, first of all.
 pub fn serve(board: &'static Board, mut mover: impl Mover) -> ! {
-    let (partition, ports) = begin(board);
+    let (exchange, ports) = begin(board);
     let mut store = STORE.lock();
-    let mut broker = Broker::new(partition, &mut store, time::frequency());
+    let mut broker = Broker::new(exchange, &mut store, time::frequency());
     let clock = broker.clock();
     let mut switch = Switch::new(ports);
     loop {

@@ -9,7 +9,7 @@ use std::{fs, io, path::Path, sync::OnceLock};
 /// The crates that EL2 and the broker are built from, and the broker itself.
 const SOURCES: [&str; 15] = [
     "core/broker/src",
-    "core/partition/src",
+    "core/exchange/src",
     "core/abi/src",
     "guests/runtime/src",
     "hypervisor",

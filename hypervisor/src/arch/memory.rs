@@ -18,7 +18,7 @@ use core::{
     ops::Range,
     sync::atomic::{AtomicU64, AtomicUsize, Ordering},
 };
-use weir_abi::{MAX_CORES, PARTITION_LEN};
+use weir_abi::{EXCHANGE_LEN, MAX_CORES};
 use weir_paging::{
     PAGE,
     table::{Attributes, Builder, MapError, Table, stage1},
@@ -44,14 +44,14 @@ const DEVICES: u64 = HYP_BASE + 0x4000_0000;
 const WINDOWS: u64 = HYP_BASE + 0x8000_0000;
 /// Bytes of a place that [`Stage1::read_only`] has at [`PACKED`].
 const PLACE: u64 = 0x20_0000;
-/// Virtual address of what is shared with the broker, behind three of these.
-const SHARED: u64 = PACKED + 3 * PLACE;
+/// Virtual address of the exchange with the broker, three places behind [`PACKED`].
+const EXCHANGE: u64 = PACKED + 3 * PLACE;
 /// Bytes of a window: one table has both of a core.
 pub const WINDOW: u64 = 0x10_0000;
 /// Entries of a window.
 const WINDOW_PAGES: usize = (WINDOW / PAGE) as usize;
 
-const _: () = assert!(PARTITION_LEN <= PLACE);
+const _: () = assert!(EXCHANGE_LEN <= PLACE);
 
 /// Windows of all cores.
 const ALL_WINDOWS: usize = 2 * MAX_CORES;
@@ -211,14 +211,14 @@ impl Stage1 {
         Ok(unsafe { core::slice::from_raw_parts((va + offset) as *const u8, len as usize) })
     }
 
-    /// Maps RAM that EL2 shares with the broker for good: [`shared`] takes it from there.
+    /// Maps the exchange with the broker for good: [`exchange`] takes it from there.
     /// [`Stage1::move_in`] does so where memory is divided.
     ///
     /// # Errors
     ///
     /// What the tables say.
-    pub fn share(&mut self, pa: Pa) -> Result<(), MapError> {
-        self.builder.map(SHARED, pa.0, PARTITION_LEN, stage1::READ_WRITE)?;
+    pub fn map_exchange(&mut self, pa: Pa) -> Result<(), MapError> {
+        self.builder.map(EXCHANGE, pa.0, EXCHANGE_LEN, stage1::READ_WRITE)?;
         publish();
         Ok(())
     }
@@ -236,19 +236,20 @@ impl Stage1 {
     }
 }
 
-/// Zeroes what [`Stage1::share`] or [`Stage1::move_in`] mapped, and gives its address.
+/// Zeroes the exchange, which [`Stage1::map_exchange`] or [`Stage1::move_in`] mapped, and returns its
+/// address.
 ///
 /// # Safety
 ///
-/// One of them did, for a system with a broker; its partition is not in use yet, and all later
-/// uses are through atomics. Called once.
+/// One of them mapped the exchange, for a system with a broker. The exchange is not in use yet, and
+/// all later accesses are atomic. Called once.
 #[must_use]
-pub unsafe fn shared() -> u64 {
+pub unsafe fn exchange() -> u64 {
     // SAFETY: mapped, writable, and by the contract no other owner's yet.
-    unsafe { (SHARED as *mut u8).write_bytes(0, PARTITION_LEN as usize) }
+    unsafe { (EXCHANGE as *mut u8).write_bytes(0, EXCHANGE_LEN as usize) }
     // The broker may read before its caches are on.
-    clean(SHARED, PARTITION_LEN, cache_line());
-    SHARED
+    clean(EXCHANGE, EXCHANGE_LEN, cache_line());
+    EXCHANGE
 }
 
 /// Makes new table entries visible: the stores to the tables come before the walks for later

@@ -6,7 +6,7 @@ use crate::{
     arch::timer,
     vm::{self, VcpuRef, virtio::notify::Notified},
 };
-use weir_partition::devices::{DeviceKind, DeviceSet};
+use weir_exchange::devices::{DeviceKind, DeviceSet};
 
 /// The most devices that one call interrupts, of which each takes some 340 instructions.
 const INTERRUPTED: u32 = 3;

@@ -20,7 +20,7 @@ use crate::{
     vm::VcpuRef,
 };
 use weir_abi::{ENGINE_CHUNK, NO_ENGINE};
-use weir_partition::flows::ENGINE_LIMIT;
+use weir_exchange::flows::ENGINE_LIMIT;
 use weir_trace::wire::{Denial, Regulator};
 use weir_units::{Nanos, Pa};
 use weir_vdev::smccc::{ENGINE_HAS_FAILED, ENGINE_IS_BUSY};

@@ -29,7 +29,7 @@ use crate::{
 };
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use weir_abi::{Features, VIRTIO_LEN, VSOCK_BAR_LEN, VSOCK_SLOT};
-use weir_partition::{
+use weir_exchange::{
     devices::DeviceSet,
     flows::{PORTS, PacketCounts, PacketEvent, PacketRecord, TAKEN},
 };
@@ -70,7 +70,7 @@ pub fn init(service: &Service) {
     for vm in (0..system.vms()).filter_map(|index| system.vm(index)) {
         if vm.vm.vsock != 0 {
             // `weir check` refuses a system of more pieces; what does not fit is out of reach.
-            let _ = service.partition.ram.set(vm.index, pieces(&vm));
+            let _ = service.exchange.ram.set(vm.index, pieces(&vm));
         }
     }
 }
@@ -159,7 +159,7 @@ fn break_down(vm: &'static Vm, mut socket: Held<'_, Socket>) {
 fn renew(vm: &Vm, socket: &mut Socket) {
     (socket.used, socket.raised) = (None, 0);
     let Some(service) = service::get() else { return };
-    service.partition.port(vm.index()).device.reset();
+    service.exchange.port(vm.index()).device.reset();
     // It tells the other ends.
     service.wake();
 }
@@ -167,7 +167,7 @@ fn renew(vm: &Vm, socket: &mut Socket) {
 /// Returns whether the broker accesses no memory any more for the device, which was reset.
 fn has_let_go(vm: &Vm, socket: &mut Socket) -> bool {
     let Some(service) = service::get() else { return true };
-    let is_busy = service.partition.port(vm.index()).device.is_busy();
+    let is_busy = service.exchange.port(vm.index()).device.is_busy();
     service.has_let_go(&mut socket.reset, is_busy)
 }
 
@@ -248,7 +248,7 @@ fn publish(vm: &'static Vm, mut socket: Held<'_, Socket>) {
     if service.is_abandoned() {
         return break_down(vm, socket);
     }
-    let device = &service.partition.port(vm.index()).device;
+    let device = &service.exchange.port(vm.index()).device;
     for index in [RX, TX] {
         if let Some(queue) = socket.transport.queue(index) {
             device.publish(index, queue);
@@ -264,7 +264,7 @@ fn notify(vcpu_ref: &VcpuRef, socket: Held<'_, Socket>, index: usize) {
     let ticks = timer::ticks();
     // The exit's record is the newest.
     let transport = ticks.wrapping_sub(vcpu_ref.ring.latest());
-    let device = &service.partition.port(vcpu_ref.vm.index()).device;
+    let device = &service.exchange.port(vcpu_ref.vm.index()).device;
     device.notify(index, ticks, transport);
     drop(socket);
     service.wake();
@@ -296,7 +296,7 @@ pub fn complete(service: &Service, vm: &Vm, raised: &mut Raised) -> bool {
     if !is_there(vm) {
         return false;
     }
-    let device = &service.partition.port(vm.index()).device;
+    let device = &service.exchange.port(vm.index()).device;
     let mut socket = vm.socket.lock();
     // Under the lock, so in the device's epoch.
     let used = device.used();
@@ -330,7 +330,7 @@ pub fn record(service: &Service, vcpu_ref: &VcpuRef, devices: &mut DeviceSet, ra
         return;
     }
     devices.set_recorded();
-    let partition = service.partition;
+    let exchange = service.exchange;
     let push = |record: &PacketRecord, kind, value| {
         let tag = Origin::new(record.port as u8, 0).tag(kind, record.detail);
         vcpu_ref.ring.push(timer::ticks(), tag, record.phases, value);
@@ -338,7 +338,7 @@ pub fn record(service: &Service, vcpu_ref: &VcpuRef, devices: &mut DeviceSet, ra
     // Relaxed: one core alone.
     let mut taken = TAKEN_RECORDS.load(Ordering::Relaxed);
     for _ in 0..TAKEN {
-        let Some(record) = partition.next_record(&mut taken) else { break };
+        let Some(record) = exchange.next_record(&mut taken) else { break };
         match record.event {
             PacketEvent::Sent => push(&record, RecordKind::PacketSent, record.value),
             PacketEvent::Chunk => push(&record, RecordKind::PacketChunk, record.value),
@@ -346,8 +346,8 @@ pub fn record(service: &Service, vcpu_ref: &VcpuRef, devices: &mut DeviceSet, ra
         }
     }
     TAKEN_RECORDS.store(taken, Ordering::Relaxed);
-    if let Some(record) = partition.arrival() {
-        let device = &partition.port(record.to).device;
+    if let Some(record) = exchange.arrival() {
+        let device = &exchange.port(record.to).device;
         if raised.ports >> (record.to % PORTS) & 1 == 0 {
             // A driver that wants no interrupt has it by now.
             device.raise(timer::now_ns());
@@ -365,7 +365,7 @@ pub fn record(service: &Service, vcpu_ref: &VcpuRef, devices: &mut DeviceSet, ra
 /// Returns the packets of the VM that were malformed or not allowed, by the broker's count.
 pub fn refused(vm: &Vm) -> u64 {
     let service = Some(vm).filter(|vm| is_there(vm)).and_then(|_| service::get());
-    service.map_or(0, |service| service.partition.port(vm.index()).refused())
+    service.map_or(0, |service| service.exchange.port(vm.index()).refused())
 }
 
 /// Sends the counts of flow `index`. Returns whether there is such a flow.
@@ -375,7 +375,7 @@ pub fn report(index: usize) -> bool {
         return false;
     }
     let time_ns = timer::now_ns();
-    let counts: PacketCounts = service.partition.counts(index);
+    let counts: PacketCounts = service.exchange.counts(index);
     let counts = wire::FlowCounts {
         time_ns,
         flow: index as u32,

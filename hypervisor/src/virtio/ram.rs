@@ -1,7 +1,7 @@
 //! The RAM of VMs that the broker serves.
 
 use weir_abi::VmView;
-use weir_partition::ram::{PIECES, Piece};
+use weir_exchange::ram::{PIECES, Piece};
 use weir_vsock::Ram;
 
 const _: () = assert!(PIECES == weir_abi::MAX_PORT_PIECES);

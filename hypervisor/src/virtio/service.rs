@@ -8,9 +8,9 @@ use crate::{
     vm::{self, Vm, ending, interrupts::kick_some},
 };
 use core::sync::atomic::{AtomicBool, Ordering};
-use weir_abi::{Features, PARTITION_IPA, PARTITION_LEN, WINDOWS};
-use weir_partition::{
-    flows::{self, BrokerSettings, Doorbell, Partition},
+use weir_abi::{EXCHANGE_IPA, EXCHANGE_LEN, Features, WINDOWS};
+use weir_exchange::{
+    flows::{self, BrokerSettings, Doorbell, Exchange},
     switch as ports,
 };
 use weir_trace::wire::FaultKind;
@@ -25,12 +25,12 @@ const LONGEST_ACCESS: Nanos = Nanos(20_000_000);
 /// without it.
 const LONGEST_START: Nanos = Nanos(100_000_000);
 
-/// The memory that EL2 shares with the broker.
+/// The broker as EL2 sees it: the exchange with it, and its progress.
 pub struct Service {
-    /// Flows.
-    pub partition: &'static Partition,
-    /// The switch.
-    pub ports: &'static ports::Shared,
+    /// The exchange of the flows.
+    pub exchange: &'static Exchange,
+    /// The exchange of the switch.
+    pub ports: &'static ports::SwitchExchange,
     /// The broker's place in the system.
     broker: usize,
     /// In how many ns it has had [`LONGEST_ACCESS`], at the latest.
@@ -44,23 +44,23 @@ pub struct Service {
 
 static SERVICE: SetOnce<Service> = SetOnce::new();
 
-const _: () = assert!(size_of::<Partition>() as u64 <= ports::OFFSET);
-const _: () = assert!(ports::OFFSET + size_of::<ports::Shared>() as u64 <= PARTITION_LEN);
-const _: () = assert!(ports::OFFSET.is_multiple_of(align_of::<ports::Shared>() as u64));
-const _: () = assert!(flows::ADDRESS == PARTITION_IPA);
+const _: () = assert!(size_of::<Exchange>() as u64 <= ports::OFFSET);
+const _: () = assert!(ports::OFFSET + size_of::<ports::SwitchExchange>() as u64 <= EXCHANGE_LEN);
+const _: () = assert!(ports::OFFSET.is_multiple_of(align_of::<ports::SwitchExchange>() as u64));
+const _: () = assert!(flows::ADDRESS == EXCHANGE_IPA);
 const _: () = assert!(flows::ENGINE_LIMIT.0 == weir_abi::ENGINE_LIMIT);
 const _: () = assert!(flows::WINDOWS.start == WINDOWS.start && flows::WINDOWS.end == WINDOWS.end);
 
 /// Takes the broker in: see [`super::init`].
 pub fn init(address: u64) -> Option<&'static Service> {
     let system = system::get();
-    // SAFETY: `memory::shared` gave PARTITION_LEN bytes there for good, which the assertions above
+    // SAFETY: `memory::exchange` gave EXCHANGE_LEN bytes there for good, which the assertions above
     // say is enough, page-aligned, all zeros; the type is atomics only, of which each bit pattern
     // is one, and both sides use it through atomics alone.
-    let partition: &'static Partition = unsafe { &*(address as *const Partition) };
-    // SAFETY: as above, behind the partition.
-    let ports: &'static ports::Shared =
-        unsafe { &*((address + ports::OFFSET) as *const ports::Shared) };
+    let exchange: &'static Exchange = unsafe { &*(address as *const Exchange) };
+    // SAFETY: as above, behind the exchange of the flows.
+    let ports: &'static ports::SwitchExchange =
+        unsafe { &*((address + ports::OFFSET) as *const ports::SwitchExchange) };
     let settings = BrokerSettings {
         flows: system.flows().len() as u8,
         chunk: u32::try_from(system.header.chunk).unwrap_or(u32::MAX),
@@ -84,10 +84,10 @@ pub fn init(address: u64) -> Option<&'static Service> {
         rate: flow.rate,
         burst: flow.burst(),
     });
-    partition.configure(&settings, flows);
+    exchange.configure(&settings, flows);
     let broker = system.header.broker as usize;
     SERVICE.set(Service {
-        partition,
+        exchange,
         ports,
         broker,
         longest_access: system.served(broker, LONGEST_ACCESS).0,
@@ -115,7 +115,7 @@ pub fn abandon() {
 /// flow, if the broker is ready, or if it has ended.
 pub fn wait_for_broker(vm: &Vm) -> Option<u64> {
     let service = get().filter(|_| vm.view().vm.vsock != 0)?;
-    let waits = !service.partition.is_ready() && !service.is_abandoned();
+    let waits = !service.exchange.is_ready() && !service.is_abandoned();
     waits.then_some(service.longest_start)
 }
 
@@ -133,7 +133,7 @@ impl Service {
     /// Wakes the broker if it sleeps or is about to. A broker at work is not interrupted, so guests
     /// cannot delay it by notifications.
     pub fn wake(&self) {
-        if !self.doorbell.must_ring(self.partition) {
+        if !self.doorbell.must_ring(self.exchange) {
             return;
         }
         if let Some(broker) = vm::at(self.broker) {

@@ -24,7 +24,7 @@ use crate::{
     },
 };
 use weir_abi::{PackedNet, VIRTIO_LEN};
-use weir_partition::switch::{PortSettings, SwitchCounts};
+use weir_exchange::switch::{PortSettings, SwitchCounts};
 use weir_trace::wire::{self, Denial};
 use weir_units::IntId;
 use weir_vdev::{esr::MmioAccess, gic::VcpuMask};

@@ -158,8 +158,7 @@ unsafe fn of_hypervisor(system: &PackedSystem<'_>) -> Found {
             own.index_of(page).is_some_and(|index| index >= own.total() - KEPT / PAGE)
         })
     };
-    let shared =
-        |page| system.partition_pages().is_some_and(|pages| pages.index_of(page).is_some());
+    let shared = |page| system.exchange_pages().is_some_and(|pages| pages.index_of(page).is_some());
     let may = |page| set.contains(system.classes().class_of(page)) || kept(page) || shared(page);
     pages.nth_page(first).map_or(Found { pages: 0, strays: 1 }, |root| {
         read(system, root, &table, |range| strays_among(range, may))

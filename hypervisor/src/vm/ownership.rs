@@ -5,7 +5,7 @@
 use super::{pci, stolen_time_page};
 use crate::{arch::memory, board::RAM};
 use core::ops::{AddAssign, Range};
-use weir_abi::{PARTITION_LEN, PackedSystem, VmView};
+use weir_abi::{EXCHANGE_LEN, PackedSystem, VmView};
 use weir_paging::{PAGE, table::Table, walk::runs};
 use weir_units::Pa;
 
@@ -37,10 +37,10 @@ pub unsafe fn of_image(system: &PackedSystem<'_>) -> Found {
     let header = system.header;
     let base = memory::stage1_base();
     let image = header.load_address..header.load_address + header.image_len.next_multiple_of(PAGE);
-    let partition = system.partition().map(|pa| pa..pa + PARTITION_LEN);
+    let exchange = system.exchange().map(|pa| pa..pa + EXCHANGE_LEN);
     let table = |pa: u64| tables.get((pa.checked_sub(base)? / PAGE) as usize);
     let strays = |range: &Range<u64>| {
-        let may = [Some(&image), partition.as_ref()].into_iter().flatten();
+        let may = [Some(&image), exchange.as_ref()].into_iter().flatten();
         strays_outside(range, &may.cloned())
     };
     read(system, base, &table, strays)

@@ -1,8 +1,8 @@
 //! The VMs of a flow, the memory that the broker sees, and the checks of its tables.
 
 use super::{
-    ENGINE_CHUNK, ENGINE_LEVELS, ENGINE_LIMIT, FIRST_GROUP, FLOW_TIME_LIMIT, MAX_FLOWS, NO_BROKER,
-    NO_ENGINE, PARTITION, PARTITION_IPA, PARTITION_LEN, PackedFlow, WINDOW, WINDOWS,
+    ENGINE_CHUNK, ENGINE_LEVELS, ENGINE_LIMIT, EXCHANGE, EXCHANGE_IPA, EXCHANGE_LEN, FIRST_GROUP,
+    FLOW_TIME_LIMIT, MAX_FLOWS, NO_BROKER, NO_ENGINE, PackedFlow, WINDOW, WINDOWS,
 };
 use crate::{
     ADDRESS_LIMIT, Damage, Features, MAX_VMS, PackedHeader, PackedSystem, PageSpan, RAM, Region,
@@ -125,19 +125,19 @@ impl PackedSystem<'_> {
         if Features::BROKER.is_built() { self.vm(self.header.broker as usize) } else { None }
     }
 
-    /// Physical address of the memory that the hypervisor shares with the broker.
+    /// Physical address of the exchange; none without a broker.
     #[must_use]
-    pub fn partition(&self) -> Option<u64> {
+    pub fn exchange(&self) -> Option<u64> {
         let broker = self.broker()?;
-        broker.regions.iter().find(|region| region.kind == PARTITION).map(|region| region.pa)
+        broker.regions.iter().find(|region| region.kind == EXCHANGE).map(|region| region.pa)
     }
 
-    /// The pages of the memory that the hypervisor shares with the broker, where memory is divided.
+    /// The pages of the exchange, where memory is divided.
     #[must_use]
-    pub fn partition_pages(&self) -> Option<Pages<'_>> {
+    pub fn exchange_pages(&self) -> Option<Pages<'_>> {
         let broker = self.broker()?;
-        let pa = self.partition()?;
-        Some(self.pages(&broker, PageSpan { pa, len: PARTITION_LEN }))
+        let pa = self.exchange()?;
+        Some(self.pages(&broker, PageSpan { pa, len: EXCHANGE_LEN }))
     }
 
     /// Maps what the broker sees of the VMs that it serves; see [`Self::window_attributes`].
@@ -165,20 +165,20 @@ impl PackedSystem<'_> {
         is_served.then_some(stage2::WINDOW)
     }
 
-    /// Flows and a switch have a broker, only the broker has a partition, and the windows are
+    /// Flows and a switch have a broker, only the broker has an exchange, and the windows are
     /// within bounds.
     pub(crate) fn check_flows(&self) -> Result<(), Damage> {
         if !Features::BROKER.is_built() {
             return Ok(());
         }
-        let partitions = |vm: &VmView<'_>| {
-            let mut of = vm.regions.iter().filter(|region| region.kind == PARTITION);
+        let exchanges = |vm: &VmView<'_>| {
+            let mut of = vm.regions.iter().filter(|region| region.kind == EXCHANGE);
             (of.next().map(|region| region.len), of.next().is_some())
         };
         for vm in (0..self.vms()).filter_map(|index| self.vm(index)) {
             let damage = Damage::Flow(vm.index as u32);
             let wanted = if vm.index as u32 == self.header.broker {
-                (Some(PARTITION_LEN), false)
+                (Some(EXCHANGE_LEN), false)
             } else {
                 (None, false)
             };
@@ -190,7 +190,7 @@ impl PackedSystem<'_> {
                     total.saturating_add(region.len).saturating_add(2 * BLOCK)
                 });
             let is_served = vm.vm.vsock != 0 || vm.vm.net.is_there();
-            if partitions(&vm) != wanted || (is_served && spanned > WINDOW) {
+            if exchanges(&vm) != wanted || (is_served && spanned > WINDOW) {
                 return Err(damage);
             }
         }
@@ -207,7 +207,7 @@ impl PackedSystem<'_> {
         // Its windows are where its own regions are not.
         let own = broker.regions.iter().all(|region| {
             let range = page_range(region.ipa, region.len);
-            let there = region.kind != PARTITION || region.ipa == PARTITION_IPA;
+            let there = region.kind != EXCHANGE || region.ipa == EXCHANGE_IPA;
             there && range.is_some_and(|range| !overlap(&range, &WINDOWS))
         });
         if broker.vm.vsock != 0 || broker.vm.net.is_there() || !own {
@@ -239,5 +239,4 @@ impl PackedSystem<'_> {
     }
 }
 
-const _: () =
-    assert!(WINDOWS.end <= PARTITION_IPA && PARTITION_IPA + PARTITION_LEN <= ADDRESS_LIMIT);
+const _: () = assert!(WINDOWS.end <= EXCHANGE_IPA && EXCHANGE_IPA + EXCHANGE_LEN <= ADDRESS_LIMIT);

@@ -10,8 +10,8 @@ use weir_broker::{
     broker::{Broker, EngineFailed, Mover, Step, Store},
     ram::Access,
 };
-use weir_partition::{
-    flows::{BrokerFlow, BrokerSettings, PacketEvent, Partition},
+use weir_exchange::{
+    flows::{BrokerFlow, BrokerSettings, Exchange, PacketEvent},
     ram::Piece,
 };
 use weir_units::Cid;
@@ -111,7 +111,7 @@ const fn piece(vm: usize) -> usize {
 }
 
 /// From an offset in a VM's RAM to that in its window, and back.
-const fn exchange(vm: usize, offset: usize) -> usize {
+const fn swap_pieces(vm: usize, offset: usize) -> usize {
     if is_hostile(vm) { offset ^ PIECE } else { offset }
 }
 
@@ -120,7 +120,7 @@ fn ram(vm: usize) -> Vec<Piece> {
     let len = piece(vm);
     let piece = |offset: usize| Piece {
         ipa: RAM + offset as u64,
-        address: window(vm) + exchange(vm, offset) as u64,
+        address: window(vm) + swap_pieces(vm, offset) as u64,
         len: len as u64,
     };
     (0..LEN).step_by(len).map(piece).collect()
@@ -135,7 +135,7 @@ fn place(at: u64, len: usize) -> (usize, Range<usize>) {
     let found = (0..VMS).find_map(|vm| {
         let offset = usize::try_from(at.checked_sub(window(vm))?).ok()?;
         let left = piece(vm) - offset % piece(vm);
-        let start = exchange(vm, offset);
+        let start = swap_pieces(vm, offset);
         (offset < LEN && len <= left).then_some((vm, start..start + len))
     });
     found.unwrap_or_else(|| panic!("{len} bytes at {at:#x} are no VM's"))
@@ -156,7 +156,7 @@ impl Ram for Pieces {
 struct Reach<'a> {
     windows: Windows,
     input: Input<'a>,
-    partition: &'a Partition,
+    exchange: &'a Exchange,
     /// Whether the memory of hostile VMs changes while it is read.
     moves: bool,
     /// A reset of a hostile VM's device after so many accesses.
@@ -174,21 +174,21 @@ impl Reach<'_> {
         if let Some((vm, left)) = self.fuse {
             self.fuse = left.checked_sub(1).map(|left| (vm, left));
             if left == 0 {
-                let is_busy = self.partition.port(vm).device.is_busy();
+                let is_busy = self.exchange.port(vm).device.is_busy();
                 self.reset(vm);
                 self.granted[vm] = is_busy;
             }
         }
         let found = place(at, len);
         assert!(self.granted[found.0], "VM {}'s device has no queues", found.0);
-        assert!(self.partition.port(found.0).device.is_busy(), "VM {}: no access", found.0);
+        assert!(self.exchange.port(found.0).device.is_busy(), "VM {}: no access", found.0);
         found
     }
 
     fn reset(&mut self, vm: usize) {
         self.resets[vm] += 1;
         self.granted[vm] = false;
-        self.partition.port(vm).device.reset();
+        self.exchange.port(vm).device.reset();
     }
 }
 
@@ -212,7 +212,7 @@ impl Access for Reach<'_> {
 /// What moves payload.
 struct Copier<'a> {
     windows: Windows,
-    partition: &'a Partition,
+    exchange: &'a Exchange,
     copies: usize,
     bytes: u64,
     /// The engine has failed in this step.
@@ -226,7 +226,7 @@ impl Mover for Copier<'_> {
         let len = len as usize;
         let (source, from) = place(from, len);
         let (target, to) = place(to, len);
-        let is_busy = |vm: usize| self.partition.port(vm).device.is_busy();
+        let is_busy = |vm: usize| self.exchange.port(vm).device.is_busy();
         assert!(is_busy(source) && is_busy(target), "no access");
         let mut memory = self.windows.0.borrow_mut();
         let bytes = memory[source].bytes[from].to_vec();
@@ -331,7 +331,7 @@ fn flows(several: bool) -> Vec<BrokerFlow> {
 }
 
 impl<'a> Play<'a> {
-    fn new(data: &'a [u8], partition: &'a Partition, store: &'a mut Store) -> Self {
+    fn new(data: &'a [u8], exchange: &'a Exchange, store: &'a mut Store) -> Self {
         let mut input = Input(data);
         let first = input.byte();
         let options = RingOptions { indirect: first & 1 != 0, event_index: first & 2 != 0 };
@@ -340,27 +340,21 @@ impl<'a> Play<'a> {
         let engine_from = if first & 16 == 0 { u64::MAX } else { 100 };
         let settings =
             BrokerSettings { chunk: CHUNK, rate, engine_from, ..BrokerSettings::default() };
-        let world = World::on(partition, &flows, settings, options, ram);
-        let broker = Broker::new(partition, store, 1_000_000_000);
+        let world = World::on(exchange, &flows, settings, options, ram);
+        let broker = Broker::new(exchange, store, 1_000_000_000);
         let windows = || world.windows.clone();
         let reach = Reach {
             windows: windows(),
             input,
-            partition,
+            exchange,
             moves: false,
             fuse: None,
             accesses: 0,
             resets: [0; VMS],
             granted: [true; VMS],
         };
-        let copier = Copier {
-            windows: windows(),
-            partition,
-            copies: 0,
-            bytes: 0,
-            has_failed: false,
-            now: 0,
-        };
+        let copier =
+            Copier { windows: windows(), exchange, copies: 0, bytes: 0, has_failed: false, now: 0 };
         let mut play = Self {
             world,
             broker,
@@ -484,14 +478,14 @@ impl<'a> Play<'a> {
         let most = STRIDE as usize + 2;
         assert!(self.copier.copies <= most, "{} copies", self.copier.copies);
         assert!(self.copier.bytes <= CHUNK.into(), "{} bytes", self.copier.bytes);
-        let is_busy = |vm: usize| self.world.partition.port(vm).device.is_busy();
+        let is_busy = |vm: usize| self.world.exchange.port(vm).device.is_busy();
         assert!(!(0..VMS).any(is_busy), "an access goes on");
         for vm in (0..VMS).filter(|vm| self.reach.resets[*vm] > 0) {
             // What was under way when it was reset is over.
             self.reach.granted[vm] = false;
         }
         let mut chunks = 0;
-        while let Some(record) = self.world.partition.next_record(&mut self.taken) {
+        while let Some(record) = self.world.exchange.next_record(&mut self.taken) {
             chunks += if record.event == PacketEvent::Chunk { record.value } else { 0 };
         }
         let moved = if self.copier.has_failed { 0 } else { self.copier.bytes };
@@ -611,7 +605,7 @@ impl<'a> Play<'a> {
         let what = self.reach.input.byte();
         let vm = 2 + usize::from(what >> 7);
         let queue = usize::from(what >> 6 & 1);
-        let is_broken = self.world.partition.port(vm).device.broken().is_some();
+        let is_broken = self.world.exchange.port(vm).device.broken().is_some();
         if is_broken && what & 32 != 0 {
             self.set_up(vm, true);
         }
@@ -868,7 +862,7 @@ impl<'a> Play<'a> {
             driver.free = (0..layout.size).collect();
             driver.chains.clear();
             driver.available = self.world.windows.0.borrow()[vm].u16(layout.available + 2);
-            let device = &self.world.partition.port(vm).device;
+            let device = &self.world.exchange.port(vm).device;
             device.publish(index, &Queue::new(layout, options));
             self.reach.granted[vm] = true;
         }
@@ -939,9 +933,9 @@ const STEPS: usize = {
 ///
 /// When the broker does what it must not.
 pub fn play(data: &[u8]) -> Most {
-    let partition = Partition::new();
+    let exchange = Exchange::new();
     let mut store = Box::new(Store::new());
-    let mut play = Play::new(data, &partition, &mut store);
+    let mut play = Play::new(data, &exchange, &mut store);
     for _ in 0..ACTIONS {
         if play.reach.input.0.is_empty() {
             break;

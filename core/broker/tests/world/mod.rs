@@ -11,9 +11,9 @@ use weir_broker::{
     broker::{Broker, EngineFailed, Mover, Step},
     ram::Access,
 };
-use weir_partition::{
+use weir_exchange::{
     devices::DeviceSet,
-    flows::{BrokerFlow, BrokerSettings, Doorbell, PacketCounts, Partition},
+    flows::{BrokerFlow, BrokerSettings, Doorbell, Exchange, PacketCounts},
     ram::Piece,
 };
 use weir_units::Cid;
@@ -131,7 +131,7 @@ impl Vm {
 }
 
 pub struct World<'a> {
-    pub partition: &'a Partition,
+    pub exchange: &'a Exchange,
     pub bell: Doorbell,
     pub windows: Windows,
     pub engine: Engine,
@@ -195,15 +195,15 @@ impl World<'static> {
 
     /// A broker that has not begun.
     pub fn broker(&self) -> Broker<'static> {
-        Broker::new(self.partition, Box::leak(Box::default()), 1_000_000_000)
+        Broker::new(self.exchange, Box::leak(Box::default()), 1_000_000_000)
     }
 }
 
 impl<'a> World<'a> {
-    /// In `partition`, which is all zeros. `ram` says where the broker sees the RAM of a VM, in
+    /// In `exchange`, which is all zeros. `ram` says where the broker sees the RAM of a VM, in
     /// its window.
     pub fn on(
-        partition: &'a Partition,
+        exchange: &'a Exchange,
         flows: &[BrokerFlow],
         settings: BrokerSettings,
         options: RingOptions,
@@ -215,22 +215,22 @@ impl<'a> World<'a> {
             _ => *flow,
         };
         let flows: Vec<BrokerFlow> = flows.iter().enumerate().map(number).collect();
-        partition.configure(&settings, flows.iter().copied());
+        exchange.configure(&settings, flows.iter().copied());
         let count = flows.iter().map(|flow| flow.from.max(flow.to) + 1).max().unwrap_or(0).into();
         for vm in 0..count {
-            assert!(partition.ram.set(vm, ram(vm)));
+            assert!(exchange.ram.set(vm, ram(vm)));
         }
         let windows = Windows(Rc::new(RefCell::new(vec![Memory::with_len(LEN); count])));
         let engine = Engine::new(windows.clone());
         let vms = (0..count).map(|_| Vm::new(options, SIZE)).collect();
         let bell = Doorbell::new();
-        let world = Self { partition, bell, windows, engine, vms, flows, options, size: SIZE };
+        let world = Self { exchange, bell, windows, engine, vms, flows, options, size: SIZE };
         (0..count).for_each(|vm| world.publish(vm));
         world
     }
 
     fn publish(&self, vm: usize) {
-        let device = &self.partition.port(vm).device;
+        let device = &self.exchange.port(vm).device;
         let Vm { tx, rx, .. } = &self.vms[vm];
         for (index, driver) in [(RX, rx), (TX, tx)] {
             device.publish(index, &Queue::new(driver.layout, self.options));
@@ -239,7 +239,7 @@ impl<'a> World<'a> {
 
     /// The VM restarts: its device is reset, and has new rings.
     pub fn reset(&mut self, vm: usize) {
-        self.partition.port(vm).device.reset();
+        self.exchange.port(vm).device.reset();
         self.windows.0.borrow_mut()[vm] = Memory::with_len(LEN);
         self.vms[vm] = Vm::new(self.options, self.size);
         self.publish(vm);
@@ -301,7 +301,7 @@ impl<'a> World<'a> {
     }
 
     pub fn notify(&self, vm: usize, queue: usize, ticks: u64) {
-        self.partition.port(vm).device.notify(queue, ticks, 0);
+        self.exchange.port(vm).device.notify(queue, ticks, 0);
     }
 
     /// The VM puts a packet into its ring and does not notify; its head, or none while the ring or
@@ -416,7 +416,7 @@ impl<'a> World<'a> {
     /// Reports to EL2 at `now` what became of `devices`.
     pub fn report(&mut self, broker: &mut Broker<'_>, devices: DeviceSet, now: u64) {
         for (index, vm) in self.vms.iter_mut().enumerate() {
-            let device = &self.partition.port(index).device;
+            let device = &self.exchange.port(index).device;
             if device.used() != vm.used {
                 // Without a return since the reset there is no news.
                 let is_news = device.used().is_some_and(|count| count > 0);
@@ -461,7 +461,7 @@ impl<'a> World<'a> {
     }
 
     pub fn counts(&self, index: usize) -> PacketCounts {
-        self.partition.counts(index)
+        self.exchange.counts(index)
     }
 
     pub fn moved(&self) -> u64 {

@@ -9,15 +9,15 @@
 #![no_std]
 #![no_main]
 
+use weir_exchange::{
+    device::DeviceWords,
+    flows::{Exchange, PORTS},
+    switch::{ADDRESS, OFFSET, SwitchExchange},
+};
 use weir_guest::{
     Board, cpu, entry,
     gic::{self, Interrupt},
     mmu, println, time,
-};
-use weir_partition::{
-    device::SharedDevice,
-    flows::{PORTS, Partition},
-    switch::{ADDRESS, OFFSET, Shared},
 };
 
 entry!(main);
@@ -29,25 +29,25 @@ const BUSY: u64 = 15_000_000;
 /// How long it then says that it is not, in ns: longer than the VM that resets a device waits for its
 /// next slot.
 const PAUSE: u64 = 2_000_000;
-/// Bytes that the broker shares with the hypervisor.
+/// Bytes of the exchange with the hypervisor.
 const LEN: u64 = 0x2_0000;
 
 fn main(board: &'static Board) -> ! {
-    let shared = ADDRESS - OFFSET..ADDRESS - OFFSET + LEN;
+    let memory = ADDRESS - OFFSET..ADDRESS - OFFSET + LEN;
     gic::init(|_: Interrupt| time::disarm());
     gic::enable(board.virtual_timer);
-    // SAFETY: the hypervisor maps what is shared there.
-    unsafe { mmu::add_memory(shared) };
+    // SAFETY: the hypervisor maps the exchange there.
+    unsafe { mmu::add_memory(memory) };
     // SAFETY: as above; the type is atomics only, of which each bit pattern is one.
-    let shared: &'static Shared = unsafe { &*(ADDRESS as *const Shared) };
+    let switch: &'static SwitchExchange = unsafe { &*(ADDRESS as *const SwitchExchange) };
     // SAFETY: as above.
-    let partition: &'static Partition = unsafe { &*((ADDRESS - OFFSET) as *const Partition) };
+    let exchange: &'static Exchange = unsafe { &*((ADDRESS - OFFSET) as *const Exchange) };
     let devices = || {
-        let sockets = (0..PORTS).map(|index| &partition.port(index).device);
-        sockets.chain((0..PORTS).map(|index| &shared.port(index).device))
+        let sockets = (0..PORTS).map(|index| &exchange.port(index).device);
+        sockets.chain((0..PORTS).map(|index| &switch.port(index).device))
     };
     // VMs in flows start now.
-    partition.doze();
+    exchange.doze();
     for _ in 0..ROUNDS {
         let end = time::now_ns() + BUSY;
         while time::now_ns() < end {
@@ -55,7 +55,7 @@ fn main(board: &'static Board) -> ! {
             devices().for_each(|device| _ = device.begin(device.epoch()));
             wait(end);
         }
-        devices().for_each(SharedDevice::end);
+        devices().for_each(DeviceWords::end);
         wait(time::now_ns() + PAUSE);
     }
     println!("busy-broker: {ROUNDS} times busy");

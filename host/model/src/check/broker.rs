@@ -14,14 +14,14 @@ use crate::timing::schedule::Entity;
 use crate::vm::{BROKER, Image, RamPiece, Seed, SocketBus, Spans, TickPolicy, VirtualBoard, Vm};
 use std::ops::Range;
 use weir_abi::{
-    FLOW_TIME_LIMIT, MAX_FLOWS, MAX_VMS, OnFault, OnOutside, PARTITION_IPA, PARTITION_LEN,
+    EXCHANGE_IPA, EXCHANGE_LEN, FLOW_TIME_LIMIT, MAX_FLOWS, MAX_VMS, OnFault, OnOutside,
 };
 use weir_units::{Bytes, CoreId, Ipa};
 
 /// RAM of the broker: what the guest runtime links for.
 const RAM: RamPiece = RamPiece { base: Ipa(0x4000_0000), size: Bytes(2 << 20) };
 /// The memory that it shares with the hypervisor.
-const PARTITION: RamPiece = RamPiece { base: Ipa(PARTITION_IPA), size: Bytes(PARTITION_LEN) };
+const EXCHANGE: RamPiece = RamPiece { base: Ipa(EXCHANGE_IPA), size: Bytes(EXCHANGE_LEN) };
 /// Most bytes of a packet's payload: what virtio drivers cut messages into.
 const MAX_PACKET: u64 = 64 << 10;
 
@@ -38,7 +38,7 @@ fn reason(raw: &raw::System, timing: &Timing) -> Option<Range<usize>> {
 
 /// What the broker wants of memory.
 pub(super) fn demand(raw: &raw::System, timing: &Timing) -> Demand {
-    let memory = Bytes(RAM.size.0 + PARTITION.size.0);
+    let memory = Bytes(RAM.size.0 + EXCHANGE.size.0);
     let span = reason(raw, timing).unwrap_or(0..0);
     Demand { name: BROKER_TITLE.to_owned(), memory, pristine: RAM.size, span }
 }
@@ -93,7 +93,7 @@ impl Checker<'_> {
             name: BROKER.to_owned(),
             seed: Seed::fixed(BROKER),
             cpus: vec![core],
-            memory: vec![RAM, PARTITION],
+            memory: vec![RAM, EXCHANGE],
             image: Image::Elf { file: ImageSource::Named(BROKER.to_owned()), args: String::new() },
             devices: Vec::new(),
             functions: Vec::new(),

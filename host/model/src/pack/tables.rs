@@ -64,12 +64,12 @@ pub(super) fn add_vm(
     name.iter_mut().zip(vm.name.bytes()).for_each(|(to, from)| *to = from);
     let mut cores = [0; weir_abi::MAX_CORES];
     cores.iter_mut().zip(&vm.cpus).for_each(|(to, core)| *to = core.0);
-    let is_partition = |ipa: u64| system.broker() == Some(index) && ipa == weir_abi::PARTITION_IPA;
+    let is_exchange = |ipa: u64| system.broker() == Some(index) && ipa == weir_abi::EXCHANGE_IPA;
     let pieces = ram.iter().map(|placed| Region {
         ipa: placed.ipa.0,
         pa: placed.pa.0,
         len: placed.size.0,
-        kind: if is_partition(placed.ipa.0) { weir_abi::PARTITION } else { weir_abi::RAM },
+        kind: if is_exchange(placed.ipa.0) { weir_abi::EXCHANGE } else { weir_abi::RAM },
     });
     let segments = cut(segments, ram);
     let registers = vm

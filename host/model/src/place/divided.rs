@@ -11,7 +11,7 @@ use crate::fault::Fault;
 use crate::system::System;
 use crate::vm::{STOLEN_TIME, Vm};
 use std::{collections::BTreeSet, ops::Range};
-use weir_abi::{PAGE, PARTITION_IPA, PageSpan, VM_LEN, window};
+use weir_abi::{EXCHANGE_IPA, PAGE, PageSpan, VM_LEN, window};
 use weir_paging::classes::{ClassSet, PageClasses, Pages};
 use weir_units::{Bytes, Ipa, Pa};
 
@@ -98,7 +98,7 @@ pub(super) fn place(system: &System, sizes: &Sizes) -> Attempt {
         let mut ram = Vec::new();
         for piece in &vm.memory {
             // EL2 maps what it shares with the broker as one.
-            let placed = if piece.base.0 == PARTITION_IPA {
+            let placed = if piece.base.0 == EXCHANGE_IPA {
                 let span = board.whole(&claimant, piece.size.0, "memory shared with weir");
                 span.map(|span| vec![Placed { ipa: piece.base, pa: Pa(span.pa), size: piece.size }])
             } else {

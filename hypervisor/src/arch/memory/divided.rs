@@ -1,7 +1,7 @@
 //! What EL2's address space needs where memory is divided into page classes.
 
 use super::{
-    ALL_WINDOWS, Attributes, FIRST_WINDOW_TABLE, HYP_BASE, IMAGE_OFFSET, PACKED, PAGE, SHARED,
+    ALL_WINDOWS, Attributes, EXCHANGE, FIRST_WINDOW_TABLE, HYP_BASE, IMAGE_OFFSET, PACKED, PAGE,
     STACK_GUARD, STACK_SIZE, STAGE1, STAGE1_TABLES, Stage1, Tables, Window, cache_line, clean,
     copy_bytes, furnish, image, in_image, sync_instructions,
 };
@@ -92,8 +92,8 @@ impl Stage1 {
                 let home = home(image_pages + page).ok_or(MapError::OutOfRange)?;
                 builder.map(PACKED + page as u64 * PAGE, home, PAGE, stage1::READ)?;
             }
-            for (number, page) in system.partition_pages().into_iter().flatten().enumerate() {
-                builder.map(SHARED + number as u64 * PAGE, page, PAGE, stage1::READ_WRITE)?;
+            for (number, page) in system.exchange_pages().into_iter().flatten().enumerate() {
+                builder.map(EXCHANGE + number as u64 * PAGE, page, PAGE, stage1::READ_WRITE)?;
             }
             FIRST_WINDOW_TABLE.store(furnish(&mut builder)?, Ordering::Relaxed);
             let old = in_image(HYP_BASE);

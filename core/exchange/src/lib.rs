@@ -1,6 +1,7 @@
-//! The *partition*: what EL2 and the I/O service VM share, in memory that both map. Every word has
-//! one writer and there is no lock, so that neither can delay the other. What the service VM writes
-//! are claims, by which EL2 decides only which cores to interrupt.
+//! The *exchange*: memory that EL2 and the I/O service VM both map, in which each leaves data for
+//! the other. rt-virtio calls this memory a partition. Every word has one writer and there is no
+//! lock, so that neither side can delay the other. What the service VM writes are claims. EL2 uses
+//! them only to decide which cores to interrupt.
 //!
 //! - [`flows`]: settings and counts of flows, records for the trace, the socket devices of VMs.
 //! - [`switch`]: settings and counts of the switch's ports, and their network devices.
@@ -24,7 +25,7 @@ mod model;
 pub mod ram;
 pub mod switch;
 
-/// How many there are of what is shared; tests put fewer in their place.
+/// Numbers of ports, flows, pieces and records in the exchange. Tests use smaller ones.
 mod sizes {
     /// Most ports: one a VM.
     pub const PORTS: usize = 8;
@@ -36,7 +37,7 @@ mod sizes {
     pub const RECORDS: usize = 64;
 }
 
-/// What orders hypervisor and broker; tests put checked ones in their place.
+/// Atomics and fences that order hypervisor and broker. Tests use those of `loom`.
 mod sync {
     pub use core::sync::atomic::{AtomicU32, AtomicU64, fence};
 }

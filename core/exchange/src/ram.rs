@@ -18,9 +18,10 @@ pub struct Piece {
     pub len: u64,
 }
 
+/// A [`Piece`] in the exchange.
 #[derive(Debug)]
 #[repr(C)]
-struct SharedPiece {
+struct PieceWords {
     ipa: AtomicU64,
     address: AtomicU64,
     len: AtomicU64,
@@ -30,7 +31,7 @@ struct SharedPiece {
 #[derive(Debug)]
 #[repr(C)]
 pub struct Map {
-    pieces: [SharedPiece; PIECES],
+    pieces: [PieceWords; PIECES],
     /// Of each port the first piece, in bits 31:0, and the end of its pieces.
     ranges: [AtomicU64; PORTS],
     /// Pieces so far.
@@ -47,7 +48,7 @@ impl Map {
     /// All zeros: without RAM.
     #[must_use]
     pub fn new() -> Self {
-        let piece = |_| SharedPiece {
+        let piece = |_| PieceWords {
             ipa: AtomicU64::new(0),
             address: AtomicU64::new(0),
             len: AtomicU64::new(0),

@@ -1,5 +1,4 @@
-//! What EL2 and the broker share of the flows: settings, the VMs' socket devices, and what became
-//! of packets.
+//! The exchange of the flows: settings, the VMs' socket devices, and records and counts of packets.
 //!
 //! A *port* is a VM's socket device, by the VM's place in the system. EL2 has its registers; the
 //! broker reads and writes its rings (see [`crate::device`]). Every word has one writer, and there
@@ -8,7 +7,7 @@
 
 pub use super::sizes::{FLOWS, PORTS, RECORDS};
 use super::{
-    device::SharedDevice,
+    device::DeviceWords,
     ram::Map,
     sync::{AtomicU32, AtomicU64, fence},
 };
@@ -18,11 +17,11 @@ use core::{
 };
 use weir_units::{Cid, IntId, Nanos};
 
-/// Where the broker sees the partition.
+/// Where the broker sees the exchange.
 pub const ADDRESS: u64 = 0x60_0000_0000;
 /// Where it sees the VMs in flows, those that it needs.
 pub const WINDOWS: Range<u64> = 1 << 35..9 << 35;
-/// The SGI by which it learns that there is something new in the partition.
+/// The SGI by which it learns that there is something new in the exchange.
 pub const SGI: IntId = IntId(1);
 
 /// The longest that the DMA engine can be given for a chunk: 64 KiB at 13 MB/s, less than the
@@ -206,10 +205,10 @@ impl PacketRecord {
     }
 }
 
-/// A flow's words.
+/// A flow in the exchange.
 #[derive(Debug)]
 #[repr(C)]
-struct SharedFlow {
+struct FlowWords {
     /// Written by EL2 before the broker starts: sender, receiver, first and members, a byte each,
     /// and the vsock port above; destination; size; period; deadline; rate; burst.
     settings: [AtomicU64; 7],
@@ -222,7 +221,7 @@ struct SharedFlow {
 #[repr(C)]
 pub struct PortRings {
     /// The device.
-    pub device: SharedDevice,
+    pub device: DeviceWords,
     /// Written by the broker: packets of the VM that were malformed or not allowed.
     refused: AtomicU64,
 }
@@ -240,13 +239,13 @@ impl PortRings {
     }
 }
 
-/// All that EL2 and the broker share of the flows: zeros until EL2 says what they are.
+/// The exchange of the flows: all zeros until EL2 configures it.
 #[derive(Debug)]
 #[repr(C, align(4096))]
-pub struct Partition {
+pub struct Exchange {
     /// Written by EL2 before the broker starts.
     settings: [AtomicU64; 7],
-    flows: [SharedFlow; FLOWS],
+    flows: [FlowWords; FLOWS],
     ports: [PortRings; PORTS],
     /// Where RAM of the VMs in flows is.
     pub ram: Map,
@@ -259,20 +258,20 @@ pub struct Partition {
     arrival: [AtomicU64; 3],
 }
 
-impl Default for Partition {
+impl Default for Exchange {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Partition {
+impl Exchange {
     /// All zeros: without flows.
     #[must_use]
     pub fn new() -> Self {
-        let port = |_| PortRings { device: SharedDevice::new(), refused: AtomicU64::new(0) };
+        let port = |_| PortRings { device: DeviceWords::new(), refused: AtomicU64::new(0) };
         Self {
             settings: longs(),
-            flows: core::array::from_fn(|_| SharedFlow { settings: longs(), counts: longs() }),
+            flows: core::array::from_fn(|_| FlowWords { settings: longs(), counts: longs() }),
             ports: core::array::from_fn(port),
             ram: Map::new(),
             dozes: AtomicU32::new(0),
@@ -460,7 +459,7 @@ impl Partition {
     }
 }
 
-/// [`PacketCounts::least_ns`] in [`SharedFlow::counts`].
+/// [`PacketCounts::least_ns`] in [`FlowWords::counts`].
 const LEAST: usize = 3;
 
 /// By which EL2 knows whether to send the broker its SGI: once each time that it is about to sleep,
@@ -478,12 +477,12 @@ impl Doorbell {
         Self { rung: AtomicU32::new(0) }
     }
 
-    /// Returns whether the broker needs its SGI to see what was written to the partition before.
+    /// Returns whether the broker needs its SGI to see what was written to the exchange before.
     #[must_use]
-    pub fn must_ring(&self, partition: &Partition) -> bool {
-        // See `Partition::doze`.
+    pub fn must_ring(&self, exchange: &Exchange) -> bool {
+        // See `Exchange::doze`.
         fence(SeqCst);
-        let dozes = partition.dozes.load(Relaxed);
+        let dozes = exchange.dozes.load(Relaxed);
         // A VM that finds it rung for the same doze need not ring, as the broker looks behind that
         // SGI, and had not yet said its next doze.
         self.rung.swap(dozes, Relaxed) != dozes

@@ -1,7 +1,7 @@
 //! What is announced in no order with the announcement.
 #![allow(dead_code, reason = "not everything of the shipped source is called here")]
 
-include!("parts.rs");
+include!("sources.rs");
 
 mod sync {
     pub use loom::sync::atomic::fence;

@@ -1,7 +1,7 @@
-//! What EL2 and the service VM share under `loom`, which tries every order of their accesses that
-//! the memory model allows, up to two preemptions: no notification is slept over, each has its own
-//! stamp, a record is seen whole and once, and no memory is accessed once its device has been
-//! reset; and that it finds the loss of an ordering.
+//! The exchange under `loom`, which tries every order of both sides' accesses that the memory model
+//! allows, up to two preemptions. No notification is slept over, each has its own stamp, a record
+//! is seen whole and once, and no memory is accessed once its device has been reset. Further tests
+//! show that the model fails when an ordering is missing.
 
 mod device;
 mod shipped;
@@ -27,7 +27,7 @@ fn check(body: impl Fn() + Sync + Send + 'static) {
     });
 }
 
-/// A thread with a stack that a partition has room on.
+/// Spawns a thread with a stack that is large enough for an exchange.
 fn spawn(body: impl FnOnce() + Send + 'static) -> loom::thread::JoinHandle<()> {
     let words = 1 << 17;
     loom::thread::Builder::new().stack_size(words).spawn(body).unwrap()
@@ -63,17 +63,17 @@ impl Sgi {
 macro_rules! each_notification_is_seen {
     ($build:ident) => {
         check(|| {
-            use $build::flows::{Doorbell, PORTS, Partition};
-            let shared = Arc::new((Partition::new(), Sgi::default(), Doorbell::new()));
+            use $build::flows::{Doorbell, Exchange, PORTS};
+            let shared = Arc::new((Exchange::new(), Sgi::default(), Doorbell::new()));
             let broker = spawn({
                 let shared = Arc::clone(&shared);
                 move || {
-                    let (partition, sgi, _) = &*shared;
-                    let device = &partition.port(0).device;
+                    let (exchange, sgi, _) = &*shared;
+                    let device = &exchange.port(0).device;
                     let (mut seen, mut known, mut dozes) = (0, 0, false);
                     let mut changes = [0; PORTS];
                     while known < 2 {
-                        let is_new = partition.changed(&mut changes, 1) == 1;
+                        let is_new = exchange.changed(&mut changes, 1) == 1;
                         if is_new {
                             let notified = device.notified(TX);
                             for count in known..notified {
@@ -85,7 +85,7 @@ macro_rules! each_notification_is_seen {
                         match (is_new, dozes) {
                             (true, _) => dozes = false,
                             (false, false) => {
-                                partition.doze();
+                                exchange.doze();
                                 dozes = true;
                             }
                             (false, true) => {
@@ -96,10 +96,10 @@ macro_rules! each_notification_is_seen {
                     }
                 }
             });
-            let (partition, sgi, bell) = &*shared;
+            let (exchange, sgi, bell) = &*shared;
             for count in 0..2 {
-                partition.port(0).device.notify(TX, count + 1, 0);
-                if bell.must_ring(partition) {
+                exchange.port(0).device.notify(TX, count + 1, 0);
+                if bell.must_ring(exchange) {
                     sgi.send();
                 }
             }
@@ -115,12 +115,12 @@ macro_rules! each_notification_is_seen {
 macro_rules! the_port_of_each_notification_is_seen {
     ($build:ident) => {
         check(|| {
-            use $build::flows::{Doorbell, PORTS, Partition};
-            let shared = Arc::new((Partition::new(), Sgi::default(), Doorbell::new()));
-            let ring = |port: usize, shared: &(Partition, Sgi, Doorbell)| {
-                let (partition, sgi, bell) = shared;
-                partition.port(port).device.notify(TX, 1, 0);
-                if bell.must_ring(partition) {
+            use $build::flows::{Doorbell, Exchange, PORTS};
+            let shared = Arc::new((Exchange::new(), Sgi::default(), Doorbell::new()));
+            let ring = |port: usize, shared: &(Exchange, Sgi, Doorbell)| {
+                let (exchange, sgi, bell) = shared;
+                exchange.port(port).device.notify(TX, 1, 0);
+                if bell.must_ring(exchange) {
                     sgi.sent.fetch_add(1, Relaxed);
                 }
             };
@@ -131,19 +131,19 @@ macro_rules! the_port_of_each_notification_is_seen {
             let broker = spawn({
                 let shared = Arc::clone(&shared);
                 move || {
-                    let (partition, sgi, _) = &*shared;
+                    let (exchange, sgi, _) = &*shared;
                     let (mut changes, mut seen, mut dozes) = ([0; PORTS], 0, false);
                     let mut left = 0b11;
                     while left != 0 {
-                        let changed = partition.changed(&mut changes, 2);
+                        let changed = exchange.changed(&mut changes, 2);
                         for port in (0..2).filter(|port| changed >> port & 1 != 0) {
-                            assert_eq!(partition.port(port).device.notified(TX), 1, "torn");
+                            assert_eq!(exchange.port(port).device.notified(TX), 1, "torn");
                         }
                         left &= !changed;
                         match (changed != 0, dozes) {
                             (true, _) => dozes = false,
                             (false, false) => {
-                                partition.doze();
+                                exchange.doze();
                                 dozes = true;
                             }
                             (false, true) => {
@@ -166,8 +166,8 @@ macro_rules! the_port_of_each_notification_is_seen {
 macro_rules! each_record_is_taken_whole {
     ($build:ident) => {
         check(|| {
-            use $build::flows::{PacketEvent, PacketRecord, Partition};
-            let shared = Arc::new(Partition::new());
+            use $build::flows::{Exchange, PacketEvent, PacketRecord};
+            let shared = Arc::new(Exchange::new());
             let record = |number: u64| PacketRecord {
                 event: PacketEvent::Chunk,
                 port: 1,
@@ -198,15 +198,15 @@ macro_rules! each_record_is_taken_whole {
 macro_rules! nothing_is_copied_behind_a_reset {
     ($build:ident, $port:literal) => {
         check(|| {
-            use $build::{device::SharedDevice, flows::Partition};
-            let shared = Arc::new((Partition::new(), AtomicBool::new(false)));
+            use $build::{device::DeviceWords, flows::Exchange};
+            let shared = Arc::new((Exchange::new(), AtomicBool::new(false)));
             let broker = spawn({
                 let shared = Arc::clone(&shared);
                 move || {
-                    let (partition, given) = &*shared;
-                    let [from, to] = [0, 1].map(|port| &partition.port(port).device);
+                    let (exchange, given) = &*shared;
+                    let [from, to] = [0, 1].map(|port| &exchange.port(port).device);
                     let epochs = [from.epoch(), to.epoch()];
-                    if SharedDevice::begin_both([from, to], epochs) {
+                    if DeviceWords::begin_both([from, to], epochs) {
                         let is_old = epochs == [0, 0];
                         assert!(!is_old || !given.load(Relaxed), "memory of another owner");
                     }
@@ -214,8 +214,8 @@ macro_rules! nothing_is_copied_behind_a_reset {
                     to.end();
                 }
             });
-            let (partition, given) = &*shared;
-            let device = &partition.port($port).device;
+            let (exchange, given) = &*shared;
+            let device = &exchange.port($port).device;
             device.reset();
             while device.is_busy() {
                 loom::thread::yield_now();

@@ -14,19 +14,19 @@ pub const QUEUES: usize = 2;
 /// Stamps of a queue's notifications that are kept: of those that the service VM has not seen yet.
 pub const STAMPS: usize = 8;
 
-/// Of [`SharedQueue::state`]: the queue is in use.
+/// In [`QueueWords::state`]: the queue is in use.
 const IN_USE: u64 = 1 << 31;
 /// VIRTIO_F_INDIRECT_DESC was negotiated.
 const INDIRECT: u64 = 1 << 30;
 /// VIRTIO_F_EVENT_IDX was negotiated.
 const EVENT_INDEX: u64 = 1 << 29;
-/// Of [`SharedDevice::broken`]: a ring is; the reason is below.
+/// In [`DeviceWords::broken`]: a ring is broken; the bits below hold the reason.
 const BROKEN: u64 = 1 << 8;
 
 /// A queue as EL2 publishes it.
 #[derive(Debug)]
 #[repr(C)]
-struct SharedQueue {
+struct QueueWords {
     /// Epoch in bits 63:32, then [`IN_USE`] and the options; the size in bits 15:0.
     state: AtomicU64,
     descriptors: AtomicU64,
@@ -40,10 +40,10 @@ struct SharedQueue {
     transport: AtomicU32,
 }
 
-/// A device.
+/// A device in the exchange.
 #[derive(Debug)]
 #[repr(C)]
-pub struct SharedDevice {
+pub struct DeviceWords {
     /// Written by EL2.
     epoch: AtomicU32,
     /// Written by the service VM: 1 while it accesses memory for this device.
@@ -51,7 +51,7 @@ pub struct SharedDevice {
     /// Written by EL2: how often what it publishes here has changed, modulo 2^32.
     changes: AtomicU32,
     /// Written by EL2.
-    queues: [SharedQueue; QUEUES],
+    queues: [QueueWords; QUEUES],
     /// Written by the service VM: the epoch in bits 63:32, below it how often buffers were returned
     /// to a driver that wants an interrupt for them.
     used: AtomicU64,
@@ -62,17 +62,17 @@ pub struct SharedDevice {
     raised: AtomicU64,
 }
 
-impl Default for SharedDevice {
+impl Default for DeviceWords {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl SharedDevice {
+impl DeviceWords {
     /// All zeros: without queues.
     #[must_use]
     pub fn new() -> Self {
-        let queue = |_| SharedQueue {
+        let queue = |_| QueueWords {
             state: AtomicU64::new(0),
             descriptors: AtomicU64::new(0),
             available: AtomicU64::new(0),

@@ -1,7 +1,7 @@
 //! A reset and a copy that do not see each other begin, and a doze and a packet.
 #![allow(dead_code, reason = "not everything of the shipped source is called here")]
 
-include!("parts.rs");
+include!("sources.rs");
 
 mod sync {
     use loom::sync::atomic::Ordering;

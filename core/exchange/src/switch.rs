@@ -1,18 +1,18 @@
-//! What EL2 and the service VM share of the switch: its ports, and where the service VM sees the
-//! RAM of the VMs at them.
+//! The exchange of the switch: its ports, and where the service VM sees the RAM of the VMs at them.
 
 use crate::{
-    device::SharedDevice,
+    device::DeviceWords,
     ram::{Map, Piece},
     sizes::PORTS,
     sync::{AtomicU64, fence},
 };
 use core::sync::atomic::Ordering::{Relaxed, Release};
 
-/// Where the service VM sees it: behind the partition of the flows, in the same memory.
+/// Address of the switch's exchange in the service VM: behind the exchange of the flows.
 pub const ADDRESS: u64 = crate::flows::ADDRESS + OFFSET;
-/// How far behind the start of that memory.
+/// Offset of the switch's exchange from the start of the memory.
 pub const OFFSET: u64 = 0x1_c000;
+
 /// What a system says of a port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PortSettings {
@@ -50,14 +50,14 @@ pub struct Port {
     /// Written by EL2 before the service VM starts: MAC address, rate, burst, bandwidth, uplink.
     settings: [AtomicU64; 5],
     /// The device.
-    pub device: SharedDevice,
+    pub device: DeviceWords,
     /// Written by the service VM.
     counts: [AtomicU64; 5],
 }
 
 impl Port {
     fn new() -> Self {
-        Self { settings: longs(), device: SharedDevice::new(), counts: longs() }
+        Self { settings: longs(), device: DeviceWords::new(), counts: longs() }
     }
 
     /// Returns what the system says of it.
@@ -84,22 +84,22 @@ impl Port {
     }
 }
 
-/// All that EL2 and the service VM share of the switch: zeros until EL2 says what the ports are.
+/// The exchange of the switch: all zeros until EL2 configures the ports.
 #[derive(Debug)]
 #[repr(C)]
-pub struct Shared {
+pub struct SwitchExchange {
     ports: [Port; PORTS],
     /// Where RAM of the VMs at them is.
     pub ram: Map,
 }
 
-impl Default for Shared {
+impl Default for SwitchExchange {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Shared {
+impl SwitchExchange {
     /// All zeros: without ports.
     #[must_use]
     pub fn new() -> Self {

@@ -1,4 +1,4 @@
-// What the builds of the partition have in common; each has its own `sync`.
+// The sources that all builds of the exchange include; each build has its own `sync`.
 
 #[path = "../device.rs"]
 pub mod device;

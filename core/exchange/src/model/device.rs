@@ -16,8 +16,8 @@ fn queue(at: u64) -> Queue {
 macro_rules! nothing_is_accessed_behind_a_reset {
     ($build:ident) => {
         check(|| {
-            use super::$build::device::SharedDevice;
-            let shared = Arc::new((SharedDevice::new(), AtomicBool::new(false)));
+            use super::$build::device::DeviceWords;
+            let shared = Arc::new((DeviceWords::new(), AtomicBool::new(false)));
             let service = spawn({
                 let shared = Arc::clone(&shared);
                 move || {
@@ -55,8 +55,8 @@ fn missing_reset_fence_reaches_a_new_owner() {
 macro_rules! a_queue_is_seen_as_published {
     ($build:ident) => {
         check(|| {
-            use super::$build::device::SharedDevice;
-            let device = Arc::new(SharedDevice::new());
+            use super::$build::device::DeviceWords;
+            let device = Arc::new(DeviceWords::new());
             let service = spawn({
                 let device = Arc::clone(&device);
                 move || {
