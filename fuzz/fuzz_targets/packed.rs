@@ -9,7 +9,7 @@ use weir_abi::{
     ADDRESS_LIMIT, ENGINE_CHUNK, MAGIC, NO_ENGINE, RAM, PageSpan, PackedSystem, VERSION, checksum,
 };
 use weir_units::Nanos;
-use weir_sched::partition::Ready;
+use weir_sched::scheduler::Ready;
 use zerocopy::IntoBytes;
 
 fuzz_target!(|input: &[u8]| {
@@ -33,7 +33,7 @@ fuzz_target!(|input: &[u8]| {
     assert!(!has_engine || (system.broker().is_some() && header.chunk <= ENGINE_CHUNK));
     for mut shared in (0..8).filter_map(|core| system.shared(core)) {
         assert!(shared.vms().iter().all(|vm| usize::from(*vm) < system.vms()));
-        let run = shared.partition.step(Nanos(1), Ready::of(0..8)).run;
+        let run = shared.scheduler.step(Nanos(1), Ready::of(0..8)).run;
         assert!(run.is_none_or(|entity| usize::from(entity) < shared.vms().len()));
     }
     let mut taken =

@@ -11,8 +11,8 @@ use weir_abi::{
 };
 use weir_paging::classes::{ClassSet, Geometry, PageClasses};
 use weir_paging::table::stage2;
-use weir_sched::partition::Decision;
-use weir_sched::partition::Ready;
+use weir_sched::scheduler::Decision;
+use weir_sched::scheduler::Ready;
 use weir_units::{Cid, Nanos};
 use zerocopy::IntoBytes;
 
@@ -466,9 +466,9 @@ fn schedules_set_the_vm_on_the_core() {
             (Some(1), Some(0), None)
         );
         let both = Ready::of([0, 1]);
-        let first = shared.partition.step(Nanos(0), both);
+        let first = shared.scheduler.step(Nanos(0), both);
         assert_eq!(first, Decision { run: Some(0), until: Nanos(20_000) });
-        let Decision { run, until } = shared.partition.step(Nanos(35_000), both);
+        let Decision { run, until } = shared.scheduler.step(Nanos(35_000), both);
         assert_eq!((run, until.0), second, "{kind}");
     }
 }
@@ -1016,7 +1016,7 @@ fn assert_sound(system: &PackedSystem<'_>, gic_v2: bool) {
     for core in 0..8 {
         let Some(mut shared) = system.shared(core) else { continue };
         for now in [0, 1, 100_000, u64::MAX] {
-            let run = shared.partition.step(Nanos(now), Ready::of(0..8)).run;
+            let run = shared.scheduler.step(Nanos(now), Ready::of(0..8)).run;
             let Some(vm) = run.map(|entity| shared.vms()[usize::from(entity)]) else { continue };
             let vm = system.vm(vm.into()).unwrap();
             assert!(vm.cores().iter().any(|its| usize::from(*its) == core), "it has no vCPU there");

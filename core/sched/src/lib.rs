@@ -1,4 +1,4 @@
-//! The states of a vCPU ([`vcpu`]), schedules of a core that several VMs share ([`partition`]),
+//! The states of a vCPU ([`vcpu`]), the scheduler of a core that several VMs share ([`scheduler`]),
 //! admission of interrupts ([`admission`]), and the order in which a lock serves its contenders
 //! ([`ticket`]). The hypervisor and the simulator run this code.
 //!
@@ -7,6 +7,6 @@
 #![forbid(unsafe_code)]
 
 pub mod admission;
-pub mod partition;
+pub mod scheduler;
 pub mod ticket;
 pub mod vcpu;

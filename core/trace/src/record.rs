@@ -125,8 +125,8 @@ pub struct Tag(pub(crate) u64);
 macro_rules! kinds {
     ($($(#[doc = $doc:literal])* $variant:ident = $number:literal, $name:literal, [$detail:literal, $count:literal, $other:literal];)*) => {
         /// What a [`Record`] is about, and what its numbers are. The numbers are fixed. 28 to 31
-        /// are kept for partition schedules, 36 to 63 for more phases of a packet (rt-virtio, Table
-        /// II).
+        /// are kept for schedules of shared cores, 36 to 63 for more phases of a packet (rt-virtio,
+        /// Table II).
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[repr(u16)]
         pub enum RecordKind { $($(#[doc = $doc])* $variant = $number,)* }

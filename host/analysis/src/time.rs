@@ -1,4 +1,4 @@
-//! Time on a shared core: what a partition schedule supplies, what interrupts of other VMs take
+//! Time on a shared core: what a schedule supplies, what interrupts of other VMs take
 //! from it, and when a VM's tasks finish under what is left. Times are whole nanoseconds.
 
 mod budget;
@@ -17,7 +17,7 @@ const NEVER: u64 = 1 << 60;
 /// Steps of an iteration before it is given up.
 const STEPS: u32 = 100_000;
 
-/// A partition schedule, as one VM sees it.
+/// The schedule of a core, as one VM sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum VmSchedule {
     /// The core is the VM's own.

@@ -48,7 +48,7 @@ impl Core {
     /// Gives it its vCPUs; once, when the VMs are known.
     pub fn connect(&mut self) {
         self.schedule = schedule::of_core(self.id);
-        let shares = self.schedule.as_deref().is_some_and(|its| its.partition.is_some());
+        let shares = self.schedule.as_deref().is_some_and(|its| its.shared.is_some());
         self.sole = vm::vcpus_of_core(self.id).next().filter(|_| !shares);
     }
 

@@ -284,7 +284,7 @@ fn own_interrupt_slowly(core: &mut Core) -> Exit {
         gic::PPI_HYP_TIMER => {
             tick();
             let schedule = core.schedule.as_deref();
-            let is_shared = schedule.is_some_and(|schedule| schedule.partition.is_some());
+            let is_shared = schedule.is_some_and(|schedule| schedule.shared.is_some());
             if is_shared && core.budget.is_none() && timer::now_ns() < core.heartbeat.next {
                 // The schedule's. The run loop arms the timer when the schedule has decided.
                 timer::stop();

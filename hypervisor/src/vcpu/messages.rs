@@ -62,7 +62,7 @@ fn serve_vcpus(core: &mut Core) -> Exit {
     schedule.rouse();
     schedule.stale |= start | stop | ended | freed;
     let (current, mut account) = (schedule.current, schedule.account);
-    let shares = schedule.partition.is_some();
+    let shares = schedule.shared.is_some();
     for (place, member) in schedule.members() {
         let is_current = current == Some(place);
         if start

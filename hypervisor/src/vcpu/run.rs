@@ -38,7 +38,7 @@ use crate::{
 };
 use weir_abi::schedule::LOSE_TICKS;
 use weir_sched::{
-    partition::Ready,
+    scheduler::Ready,
     vcpu::{NEVER, VcpuAction, VcpuEvent, VcpuState},
 };
 use weir_trace::{
@@ -339,7 +339,7 @@ fn load(core: &mut Core, entity: u8) {
 fn await_broker(core: &mut Core, entity: u8) {
     let Some(schedule) = core.schedule.as_deref_mut() else { return };
     schedule.stale = true;
-    let is_shared = schedule.partition.is_some();
+    let is_shared = schedule.shared.is_some();
     let Some(member) = schedule.member(entity) else { return };
     let vm = member.vcpu_ref.vm;
     if vm.restarts() == 0
@@ -388,7 +388,7 @@ fn start(core: &mut Core, entity: u8) {
 fn enter(core: &mut Core, entity: u8) {
     let index = core.id;
     let Some(schedule) = core.schedule.as_deref_mut() else { return };
-    let (last, shares) = (schedule.last, schedule.partition.is_some());
+    let (last, shares) = (schedule.last, schedule.shared.is_some());
     let Some(member) = schedule.member(entity) else { return };
     let vcpu_ref = member.vcpu_ref;
     let VcpuRef { vm, vcpu, .. } = *vcpu_ref;
@@ -447,10 +447,10 @@ fn enter(core: &mut Core, entity: u8) {
         vcpu_ref.record(RecordKind::VcpuResume, 0, 0, 0);
     }
     if let Some(schedule) = core.schedule.as_deref_mut()
-        && let Some(shared) = schedule.partition.as_mut()
-        && shared.partition.needs_entries()
+        && let Some(shared) = schedule.shared.as_mut()
+        && shared.scheduler.needs_entries()
     {
-        shared.partition.entered(Nanos(timer::now_ns()));
+        shared.scheduler.entered(Nanos(timer::now_ns()));
     }
     arm(core);
     gic::enable_virtual(true);

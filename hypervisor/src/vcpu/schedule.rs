@@ -1,4 +1,4 @@
-//! The vCPUs of a core, and which of them runs. `weir_sched::partition` decides between several; a
+//! The vCPUs of a core, and which of them runs. `weir_sched::scheduler` decides between several. A
 //! core with one vCPU has one entry and no scheduling timer.
 //!
 //! While a vCPU is off its core, the following become due for it:
@@ -28,7 +28,7 @@ use crate::{
 use core::{cell::UnsafeCell, mem::MaybeUninit};
 use weir_abi::{Features, MAX_CORES, MAX_VMS, ReadySchedule};
 use weir_sched::{
-    partition::Ready,
+    scheduler::Ready,
     vcpu::{VcpuAction, VcpuEvent, VcpuState},
 };
 use weir_trace::record::{NO_VM, outgoing};
@@ -141,8 +141,8 @@ pub struct Calls {
 
 /// The vCPUs of a core.
 pub struct CoreSchedule {
-    /// Decides between the vCPUs; `None` on a core that has one vCPU or none.
-    pub partition: Optional<ReadySchedule, { Features::SHARED_CORES.is_built() }>,
+    /// The schedule of a core that several VMs share; `None` on a core with at most one vCPU.
+    pub shared: Optional<ReadySchedule, { Features::SHARED_CORES.is_built() }>,
     members: [Option<Member>; MAX_VMS],
     /// The member with its state on the core.
     pub current: Option<u8>,
@@ -165,7 +165,7 @@ pub struct CoreSchedule {
 impl CoreSchedule {
     /// The schedule of core `core`.
     fn new(core: CoreId) -> Option<Self> {
-        let partition = Optional::new(system::get().shared(core.index()));
+        let shared = Optional::new(system::get().shared(core.index()));
         let mut members = [const { None }; MAX_VMS];
         let add = |place: &mut Option<Member>, vcpu_ref: &'static VcpuRef| {
             let state = if vcpu_ref.vcpu == 0 { VcpuState::Loading } else { VcpuState::Off };
@@ -180,7 +180,7 @@ impl CoreSchedule {
                 wakes: Signaling::ALL,
             });
         };
-        if let Some(shared) = partition.as_ref() {
+        if let Some(shared) = shared.as_ref() {
             for (place, vm) in members.iter_mut().zip(shared.vms()) {
                 add(place, vm::at((*vm).into()).and_then(|vm| vcpu_on(vm, core))?);
             }
@@ -191,8 +191,8 @@ impl CoreSchedule {
                 .for_each(|(place, vcpu_ref)| add(place, vcpu_ref));
         }
         Some(Self {
-            rules: shared::rules(&members, partition.is_some()),
-            partition,
+            rules: shared::rules(&members, shared.is_some()),
+            shared,
             members,
             current: None,
             last: outgoing(NO_VM, 0),
@@ -242,7 +242,7 @@ impl CoreSchedule {
     pub fn decide(&mut self, core: CoreId, now: u64, held: bool) -> Option<u8> {
         let (ready, wake) = self.ready(core, now, held);
         self.stale = false;
-        if self.partition.is_some() {
+        if self.shared.is_some() {
             return self.choose(now, ready, wake);
         }
         self.until = wake;
@@ -270,7 +270,7 @@ impl CoreSchedule {
             // share, it does not: that would interrupt the others.
             if let Some(budget) = member.budget.as_mut()
                 && budget.is_off()
-                && self.partition.is_none()
+                && self.shared.is_none()
             {
                 if now >= budget.deadline {
                     budget.step(member.vcpu_ref, core, now, BudgetEvent::Descheduled);

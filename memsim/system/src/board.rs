@@ -222,15 +222,15 @@ fn fits(
     )))
 }
 
-/// Refuses vCPUs that work and share their core: the model has no partition schedules.
+/// Refuses vCPUs that work and share their core: the model has no scheduler.
 fn alone_on_their_cores(vms: &[Vm]) -> Result<(), SimulationError> {
     let all = || vms.iter().flat_map(|vm| vm.vcpus.iter().map(move |vcpu| (vm, vcpu.core)));
     for (vm, core) in all().filter(|(vm, _)| vm.workload.is_some()) {
         let mut others = all().filter(|(other, its)| *its == core && !std::ptr::eq(*other, vm));
         if let Some((other, _)) = others.next() {
             return Err(SimulationError(format!(
-                "{} and {} share core {core}, and the model has no partition schedules: give each \
-                 a core of its own with --set vm.NAME.cpus=[N], or leave the workload out",
+                "{} and {} share core {core}, and the model has no scheduler: give each a core of \
+                 its own with --set vm.NAME.cpus=[N], or leave the workload out",
                 vm.name, other.name
             )));
         }

@@ -5,19 +5,17 @@ use super::{
     Slot, TIME_TABLE,
 };
 use crate::{Damage, Features, MAX_CORES, MAX_VMS, PackedSystem};
-use weir_sched::partition::{
-    self, MAX_ENTITIES, PartitionSchedule, RoundRobin, Servers, TimeTable,
-};
+use weir_sched::scheduler::{self, MAX_ENTITIES, RoundRobin, Scheduler, Servers, TimeTable};
 use weir_units::Nanos;
 
 const _: () = assert!(MAX_VMS <= MAX_ENTITIES, "every VM can be on one core");
-const _: () = assert!(MAX_SLOTS == partition::MAX_SLOTS, "each entry can be a slot");
+const _: () = assert!(MAX_SLOTS == scheduler::MAX_SLOTS, "each entry can be a slot");
 
-/// A core's schedule, ready to run.
+/// The schedule of a shared core, ready to run.
 #[derive(Clone, Debug)]
 pub struct ReadySchedule {
-    /// The schedule.
-    pub partition: PartitionSchedule,
+    /// The scheduler with its settings.
+    pub scheduler: Scheduler,
     /// The VM of each of its entities.
     vms: [u8; MAX_VMS],
     count: usize,
@@ -62,7 +60,7 @@ impl<'a> PackedSystem<'a> {
         let schedule = self.schedules().iter().find(|schedule| schedule.core as usize == core)?;
         let slots = self.slots(schedule);
         let (mut vms, mut count) = ([0; MAX_VMS], 0);
-        let mut table = [partition::Slot::default(); MAX_SLOTS];
+        let mut table = [scheduler::Slot::default(); MAX_SLOTS];
         let mut lengths = [Nanos(0); MAX_VMS];
         let mut servers = [(Nanos(0), Nanos(0)); MAX_VMS];
         for (slot, its) in slots.iter().zip(&mut table) {
@@ -71,20 +69,20 @@ impl<'a> PackedSystem<'a> {
             *vms.get_mut(entity)? = slot.vm as u8;
             count = count.max(entity + 1);
             let (length, at) = (Nanos(slot.length_ns), Nanos(slot.at_ns));
-            *its = partition::Slot { entity: entity as u8, start: at, length };
+            *its = scheduler::Slot { entity: entity as u8, start: at, length };
             *lengths.get_mut(entity)? = length;
             *servers.get_mut(entity)? = (length, at);
         }
-        let partition = match schedule.kind {
-            ROUND_ROBIN => PartitionSchedule::RoundRobin(RoundRobin::new(lengths.get(..count)?)),
-            TIME_TABLE => PartitionSchedule::Table(TimeTable::new(
+        let scheduler = match schedule.kind {
+            ROUND_ROBIN => Scheduler::RoundRobin(RoundRobin::new(lengths.get(..count)?)),
+            TIME_TABLE => Scheduler::Table(TimeTable::new(
                 Nanos(schedule.frame_ns),
                 table.get(..slots.len())?,
             )),
-            FIXED_PRIORITY => PartitionSchedule::Servers(Servers::new(servers.get(..count)?)),
+            FIXED_PRIORITY => Scheduler::Servers(Servers::new(servers.get(..count)?)),
             _ => return None,
         };
-        Some(ReadySchedule { partition, vms, count })
+        Some(ReadySchedule { scheduler, vms, count })
     }
 
     /// Upper bound on the time in which VM `vm` is served once on a shared core: a round, a major

@@ -1,7 +1,7 @@
 //! Causes of missing time: an interrupt that takes a core, or switches that take whole slots. Each
 //! has one suggestion, which was tried on the file.
 
-use super::supply::{closest_polling, core_of_flows, cost_of, guaranteed, partition, runs};
+use super::supply::{closest_polling, core_of_flows, cost_of, guaranteed, runs, vm_schedule};
 use crate::Nanos;
 use crate::time::Supply;
 use std::cmp::Reverse;
@@ -172,8 +172,8 @@ pub fn nothing_guaranteed(timing: &Timing, core: &SharedCore, entity: Entity) ->
 
 /// Returns whether switches alone take all slots of `entity`.
 fn switches_take_all(timing: &Timing, core: &SharedCore, entity: Entity) -> bool {
-    let alone = partition(timing, core, entity).ok();
-    let alone = alone.and_then(|partition| Supply::new(partition, Vec::new()).ok());
+    let alone = vm_schedule(timing, core, entity).ok();
+    let alone = alone.and_then(|schedule| Supply::new(schedule, Vec::new()).ok());
     alone.is_some_and(|supply| supply.linear().is_none())
 }
 

@@ -1,11 +1,11 @@
-//! The supply of cores: partition schedules, less the time of switches, interrupts and EL2's polls
+//! The supply of cores: schedules, less the time of switches, interrupts and EL2's polls
 //! of the counter page.
 
 use crate::{
     Nanos,
     time::{
-        Admission, InterruptLine, Linear, Supply, Switching, VmSchedule as Partition,
-        left_of_budget, put_off, server_holds,
+        Admission, InterruptLine, Linear, Supply, Switching, VmSchedule, left_of_budget, put_off,
+        server_holds,
     },
 };
 use weir_model::{
@@ -111,7 +111,7 @@ pub(super) fn dedicated(
         .map(|line| Ok(interrupt(line, cost_of(timing, line, 0)?, 0, 0)))
         .collect::<Result<Vec<_>, _>>()?;
     lines.extend(polls);
-    Supply::new(Partition::Dedicated, lines).map_err(|error| {
+    Supply::new(VmSchedule::Dedicated, lines).map_err(|error| {
         let place = timing.vms.get(vm).map(|vm| vm.place.clone()).unwrap_or_default();
         let message = format!("{}: {error}", Entity::Vm(vm).title(timing));
         timing.fault(Code::ScheduleLimit, &place, message, "write times within the limits")
@@ -139,24 +139,24 @@ pub(super) fn switches(schedule: &Schedule) -> bool {
 /// # Errors
 ///
 /// Budgets of servers that cannot all be supplied in time.
-pub(super) fn partition(
+pub(super) fn vm_schedule(
     timing: &Timing,
     core: &SharedCore,
     entity: Entity,
-) -> Result<Partition, Fault> {
+) -> Result<VmSchedule, Fault> {
     let sharing = timing.sharing(core).unwrap_or_default();
     let switch = Nanos(if switches(&core.schedule) { sharing.switch.0 } else { 0 });
     Ok(match &core.schedule {
         Schedule::RoundRobin { quantum, entities } => {
             let others = entities.len().saturating_sub(1) as u64;
-            Partition::RoundRobin {
+            VmSchedule::RoundRobin {
                 quantum: *quantum,
                 others: Nanos(quantum.0.saturating_mul(others)),
                 switch,
                 vms: u32::try_from(entities.len()).unwrap_or(u32::MAX),
             }
         }
-        Schedule::Table { frame, slots } => Partition::Table {
+        Schedule::Table { frame, slots } => VmSchedule::Table {
             frame: *frame,
             slots: slots
                 .iter()
@@ -189,7 +189,7 @@ pub(super) fn partition(
             let own = servers.iter().position(|server| server.0 == entity);
             let period = own.and_then(|own| budgets.get(own)).map_or(Nanos(1), |own| own.1);
             let budget = own.map_or(Nanos(0), |own| left_of_budget(&budgets, own, &switching));
-            Partition::Server { budget, period, switch }
+            VmSchedule::Server { budget, period, switch }
         }
     })
 }
@@ -202,7 +202,7 @@ pub(super) fn supply_on(
     entity: Entity,
     polls: Vec<InterruptLine>,
 ) -> Result<Supply, Fault> {
-    let partition = partition(timing, core, entity)?;
+    let schedule = vm_schedule(timing, core, entity)?;
     let entry = timing.sharing(core).unwrap_or_default().entry;
     let mut lines = polls;
     // EL2 polls for a vCPU that is off the core or waits only at the beginning of its periods, and
@@ -227,7 +227,7 @@ pub(super) fn supply_on(
         let cost = if is_given_back { line.cost.min(entry) } else { line.cost };
         InterruptLine { cost, ..line }
     }));
-    Supply::new(partition, lines).map_err(|error| {
+    Supply::new(schedule, lines).map_err(|error| {
         let message = format!("core {}: {error}", core.id);
         timing.fault(Code::ScheduleLimit, &core.place, message, "write times within the limits")
     })

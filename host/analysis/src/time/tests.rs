@@ -7,7 +7,7 @@ fn servers_hold(servers: &[(Nanos, Nanos)], switching: &Switching, extra: &[Nano
     (0..servers.len()).all(|i| server_holds(servers, i, switching, extra))
 }
 
-/// A round of equal time slices, as `weir_sched::partition::RoundRobin` has it while all are ready,
+/// A round of equal time slices, as `weir_sched::scheduler::RoundRobin` has it while all are ready,
 /// step by step. At some times the last VM takes the rest of the time slice, if it does not have
 /// it.
 struct Round<'a> {

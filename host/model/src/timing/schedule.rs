@@ -27,7 +27,7 @@ pub struct SharedCore {
     pub place: FilePlace,
 }
 
-/// A partition schedule.
+/// The schedule of a shared core.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Schedule {
     /// Round robin.

@@ -27,8 +27,8 @@ pub fn share_out(core: &mut Core, intid: IntId) {
     trace::push(vcpu_ref.ring, vcpu_ref.origin.tag(trace::RecordKind::Interrupt, intid.0), 0, 0);
     let now = timer::now_ns();
     let entity = schedule.entity(vcpu_ref.vm.index());
-    let partition = schedule.partition.as_ref().map(|shared| &shared.partition);
-    let may_take = |priority| partition.is_some_and(|partition| partition.may_take(priority));
+    let scheduler = schedule.shared.as_ref().map(|shared| &shared.scheduler);
+    let may_take = |priority| scheduler.is_some_and(|scheduler| scheduler.may_take(priority));
     let rule = schedule.rules.iter_mut().flatten().find(|rule| rule.is_of(intid));
     let verdict = rule
         .map_or(LineVerdict::Deliver, |rule| rule.come(vcpu_ref, index, now, is_current, may_take));
@@ -38,8 +38,8 @@ pub fn share_out(core: &mut Core, intid: IntId) {
         schedule.rouse();
     }
     let (Some(entity), false) = (entity, is_current) else { return };
-    if let (LineVerdict::Preempt(priority), Some(shared)) = (verdict, schedule.partition.as_mut()) {
-        shared.partition.preempt(entity, priority);
+    if let (LineVerdict::Preempt(priority), Some(shared)) = (verdict, schedule.shared.as_mut()) {
+        shared.scheduler.preempt(entity, priority);
     }
     schedule.account = schedule.account.with(entity);
 }

@@ -49,7 +49,7 @@ pub fn set_began(core: &mut Core, ticks: u64) {
 /// The same for now, unless it is known already.
 pub fn begin(core: &mut Core) {
     if let Some(schedule) = core.schedule.as_deref_mut()
-        && schedule.partition.is_some()
+        && schedule.shared.is_some()
         && schedule.began == 0
     {
         schedule.began = timer::ticks();
@@ -59,7 +59,7 @@ pub fn begin(core: &mut Core) {
 /// Records that no guest has the core, once until one has it.
 pub fn note_free(core: &mut Core) {
     if let Some(schedule) = core.schedule.as_deref_mut()
-        && schedule.partition.is_some()
+        && schedule.shared.is_some()
         && !schedule.is_free
     {
         schedule.is_free = true;

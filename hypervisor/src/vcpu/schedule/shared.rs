@@ -4,7 +4,7 @@
 use super::{Calls, CoreSchedule, Member};
 use crate::{arch::timer, vcpu::admission::Rule, vm::VcpuRef};
 use weir_abi::{MAX_VMS, schedule::MAX_RULES};
-use weir_sched::partition::Ready;
+use weir_sched::scheduler::Ready;
 use weir_units::Nanos;
 
 /// The rules of a core's lines: the first ones are there.
@@ -34,7 +34,7 @@ impl CoreSchedule {
     /// The entity of VM `vm`.
     #[must_use]
     pub fn entity(&self, vm: usize) -> Option<u8> {
-        self.partition.as_ref().and_then(|shared| shared.entity(vm))
+        self.shared.as_ref().and_then(|shared| shared.entity(vm))
     }
 
     /// Decides which of the entities in `ready` has the core at `now`. At `wake` the next one gets
@@ -47,7 +47,7 @@ impl CoreSchedule {
             }
             credit = credit.min(rule.masked_until);
         }
-        let decision = self.partition.as_mut()?.partition.step(Nanos(now), ready);
+        let decision = self.shared.as_mut()?.scheduler.step(Nanos(now), ready);
         self.until = decision.until.0.min(wake).min(credit);
         decision.run
     }
@@ -64,13 +64,13 @@ impl CoreSchedule {
 
     #[inline(never)]
     fn charge_to(&mut self, account: Ready, came: u64) {
-        let (Some(current), Some(shared)) = (self.current, self.partition.as_mut()) else { return };
+        let (Some(current), Some(shared)) = (self.current, self.shared.as_mut()) else { return };
         let entities =
             (0..MAX_VMS as u8).filter(|entity| *entity != current && account.has(*entity));
         let count = entities.clone().count() as u64;
         let used = timer::now_ns().saturating_sub(timer::ns_at(came));
         if let Some(each) = used.checked_div(count) {
-            entities.for_each(|entity| shared.partition.charge(entity, Nanos(each)));
+            entities.for_each(|entity| shared.scheduler.charge(entity, Nanos(each)));
         }
     }
 

@@ -1,22 +1,20 @@
-//! Partition schedules: which of several entities has a core, and until when.
+//! The scheduler of a shared core decides which of several entities has the core, and until when.
 //!
-//! A *driver* (the hypervisor, or the simulator) has one [`PartitionSchedule`] for each shared
-//! core. It passes the *entities* that are ready ([`Ready`]) to the schedule and gets a
-//! [`Decision`]: which entity runs, and when to ask again. The entities have numbers from 0 on, in
-//! the order in which the schedule names them.
+//! A *driver* (the hypervisor, or the simulator) has one [`Scheduler`] for each shared core. It
+//! passes the *entities* that are ready ([`Ready`]) to the scheduler and gets a [`Decision`]: which
+//! entity runs, and when to ask again. The entities have numbers from 0 on, in the order in which
+//! the schedule names them.
 //!
-//! What the driver owes:
-//! - [`PartitionSchedule::step`] when [`Decision::until`] has come, and whenever the set of those
-//!   that are
-//!   ready changes.
-//! - Time that does not run backwards; a moment before the last one is taken for the last one.
-//! - Only [`Decision::run`] on the core.
-//! - [`PartitionSchedule::entered`] when another entity than before has come onto the core, as its
-//!   guest
-//!   goes on.
+//! The driver must keep these rules:
+//! - It calls [`Scheduler::step`] when [`Decision::until`] has come, and whenever the set of ready
+//!   entities changes.
+//! - Its time does not run backwards; a moment before the last one is taken for the last one.
+//! - It runs only [`Decision::run`] on the core.
+//! - It calls [`Scheduler::entered`] when another entity than before has come onto the core, as the
+//!   guest of that entity goes on.
 //!
-//! What the schedules promise one that is always ready is the supply that
-//! `weir_analysis::time::Supply` computes:
+//! An entity that is always ready gets at least the supply that `weir_analysis::time::Supply`
+//! computes for its schedule, less the time of switches:
 //!
 //! | schedule | supply | work-conserving |
 //! | --- | --- | --- |
@@ -24,15 +22,13 @@
 //! | [`TimeTable`] | its slots | no |
 //! | [`Servers`] | its budget in each of its periods, if each server holds (`server_holds`) | among those with budget |
 //!
-//! each less what switches take.
-//!
 //! ```
 //! use weir_units::Nanos;
-//! use weir_sched::partition::PartitionSchedule;
-//! use weir_sched::partition::Ready;
-//! use weir_sched::partition::RoundRobin;
+//! use weir_sched::scheduler::Scheduler;
+//! use weir_sched::scheduler::Ready;
+//! use weir_sched::scheduler::RoundRobin;
 //!
-//! let mut core = PartitionSchedule::RoundRobin(RoundRobin::new(&[Nanos(20), Nanos(20)]));
+//! let mut core = Scheduler::RoundRobin(RoundRobin::new(&[Nanos(20), Nanos(20)]));
 //! let both = Ready::of([0, 1]);
 //! let first = core.step(Nanos(0), both);
 //! assert_eq!((first.run, first.until), (Some(0), Nanos(20)));
@@ -64,19 +60,19 @@ impl Ready {
     /// No entity.
     pub const NONE: Self = Self(0);
 
-    /// These entities. Numbers from [`MAX_ENTITIES`] up are ignored.
+    /// Returns the set of these entities. Numbers from [`MAX_ENTITIES`] up are ignored.
     #[must_use]
     pub fn of(entities: impl IntoIterator<Item = u8>) -> Self {
         entities.into_iter().fold(Self::NONE, Self::with)
     }
 
-    /// These and `entity`.
+    /// Returns the set with `entity` added.
     #[must_use]
     pub const fn with(self, entity: u8) -> Self {
         if entity < MAX_ENTITIES as u8 { Self(self.0 | 1 << entity) } else { self }
     }
 
-    /// Whether `entity` is among them.
+    /// Returns whether `entity` is in the set.
     #[must_use]
     pub const fn has(self, entity: u8) -> bool {
         entity < MAX_ENTITIES as u8 && self.0 >> entity & 1 != 0
@@ -92,10 +88,10 @@ pub struct Decision {
     pub until: Nanos,
 }
 
-/// The schedule of one core.
+/// The scheduler of one core, by the kind of its schedule.
 #[derive(Clone, Debug)]
 #[expect(clippy::large_enum_variant, reason = "one a core, made once, never moved")]
-pub enum PartitionSchedule {
+pub enum Scheduler {
     /// See [`RoundRobin`].
     RoundRobin(RoundRobin),
     /// See [`TimeTable`].
@@ -104,7 +100,7 @@ pub enum PartitionSchedule {
     Servers(Servers),
 }
 
-impl PartitionSchedule {
+impl Scheduler {
     /// Returns the entity that has the core from `now` on if those of `ready` can use it.
     pub fn step(&mut self, now: Nanos, ready: Ready) -> Decision {
         match self {
@@ -114,7 +110,7 @@ impl PartitionSchedule {
         }
     }
 
-    /// Whether an interrupt of `priority`, 0 the most urgent, may preempt the current time slice or
+    /// Returns whether an interrupt of `priority`, 0 the most urgent, may preempt the current time slice or
     /// slot: no more urgent interrupt has started it.
     #[must_use]
     pub const fn may_take(&self, priority: u8) -> bool {
@@ -139,7 +135,7 @@ impl PartitionSchedule {
         }
     }
 
-    /// Whether [`Self::entered`] changes anything.
+    /// Returns whether [`Self::entered`] changes anything.
     #[must_use]
     pub const fn needs_entries(&self) -> bool {
         matches!(self, Self::Servers(_))

@@ -1,4 +1,4 @@
-//! Partition schedules and interrupt admission, against what the analysis promises of them.
+//! Schedulers and interrupt admission, against the guarantees that the analysis computes for them.
 
 use proptest::prelude::*;
 use weir_analysis::{
@@ -6,12 +6,12 @@ use weir_analysis::{
     time::{Supply, Switching, VmSchedule, left_of_budget, put_off, server_holds},
 };
 use weir_sched::admission::TokenBucket;
-use weir_sched::partition::PartitionSchedule;
-use weir_sched::partition::Ready;
-use weir_sched::partition::RoundRobin;
-use weir_sched::partition::Servers;
-use weir_sched::partition::Slot;
-use weir_sched::partition::TimeTable;
+use weir_sched::scheduler::Ready;
+use weir_sched::scheduler::RoundRobin;
+use weir_sched::scheduler::Scheduler;
+use weir_sched::scheduler::Servers;
+use weir_sched::scheduler::Slot;
+use weir_sched::scheduler::TimeTable;
 use weir_units::Nanos;
 
 /// Whether all servers can spend their budgets in each of their periods.
@@ -21,11 +21,11 @@ fn servers_hold(servers: &[(Time, Time)], switching: &Switching) -> bool {
 
 /// The entity that had the core in each nanosecond, with `ready` for each of them. Asked as rarely
 /// as a driver may.
-fn run(partition: &mut PartitionSchedule, ready: &[Ready]) -> Vec<Option<u8>> {
+fn run(scheduler: &mut Scheduler, ready: &[Ready]) -> Vec<Option<u8>> {
     let (mut until, mut run, mut last) = (Nanos(0), None, Ready::NONE);
     let step = |(now, ready): (usize, &Ready)| {
         if now as u64 >= until.0 || *ready != last {
-            let decision = partition.step(Nanos(now as u64), *ready);
+            let decision = scheduler.step(Nanos(now as u64), *ready);
             assert!(decision.until > Nanos(now as u64), "it must be worth while");
             assert!(decision.run.is_none_or(|entity| ready.has(entity)), "only ready entities run");
             (until, run, last) = (decision.until, decision.run, *ready);
@@ -67,32 +67,28 @@ type Costs = (u64, u64, u64);
 
 /// As [`run`] with a driver that takes time to give the core to another entity: the next of `costs`
 /// each time.
-fn run_paying(
-    partition: &mut PartitionSchedule,
-    ready: &[Ready],
-    costs: &[Costs],
-) -> Vec<Option<u8>> {
-    run_taken(partition, ready, costs, 0, &[])
+fn run_paying(scheduler: &mut Scheduler, ready: &[Ready], costs: &[Costs]) -> Vec<Option<u8>> {
+    run_taken(scheduler, ready, costs, 0, &[])
 }
 
 /// Runs a round of these quanta. Returns who had the core, and the supply of the first entity; a
 /// switch costs at most the first number of `costs`.
 fn round(quanta: &[u64], ready: &[Ready], costs: (u64, &[Costs])) -> (Vec<Option<u8>>, Supply) {
     let all: Vec<_> = quanta.iter().map(|quantum| Nanos(*quantum)).collect();
-    let mut partition = PartitionSchedule::RoundRobin(RoundRobin::new(&all));
+    let mut scheduler = Scheduler::RoundRobin(RoundRobin::new(&all));
     let schedule = VmSchedule::RoundRobin {
         quantum: Time(quanta[0]),
         others: Time(quanta[1..].iter().sum()),
         switch: Time(costs.0),
         vms: quanta.len() as u32,
     };
-    (run_paying(&mut partition, ready, costs.1), supply(schedule))
+    (run_paying(&mut scheduler, ready, costs.1), supply(schedule))
 }
 
 /// As [`run_paying`] with interrupts of `taker` that take the core at these moments, if it has not
 /// got it; one that comes while EL2 is busy is handled after that.
 fn run_taken(
-    partition: &mut PartitionSchedule,
+    scheduler: &mut Scheduler,
     ready: &[Ready],
     costs: &[Costs],
     taker: u8,
@@ -107,29 +103,29 @@ fn run_taken(
         let at = |had: &Vec<_>| ready[had.len().min(ready.len() - 1)];
         while times.next_if(|time| **time <= now(&had)).is_some() {
             if run != Some(taker) {
-                partition.preempt(taker, 128);
+                scheduler.preempt(taker, 128);
                 until = Nanos(0);
             }
         }
         if now(&had) >= until.0 || at(&had) != last {
-            let wanted = partition.clone().step(Nanos(now(&had)), at(&had)).run;
+            let wanted = scheduler.clone().step(Nanos(now(&had)), at(&had)).run;
             if wanted == run {
                 last = at(&had);
-                until = partition.step(Nanos(now(&had)), last).until;
+                until = scheduler.step(Nanos(now(&had)), last).until;
             } else {
                 let (entry, leave, enter) = *costs.next().unwrap();
                 had.resize(had.len() + entry as usize, None);
-                let decided = partition.step(Nanos(now(&had)), at(&had)).run;
+                let decided = scheduler.step(Nanos(now(&had)), at(&had)).run;
                 // It may have become its own again.
                 if decided != run {
                     had.resize(had.len() + leave as usize, None);
                 }
                 last = at(&had);
-                let decision = partition.step(Nanos(now(&had)), last);
+                let decision = scheduler.step(Nanos(now(&had)), last);
                 until = decision.until;
                 if decision.run != run && decision.run.is_some() {
                     had.resize(had.len() + enter as usize, None);
-                    partition.entered(Nanos(now(&had)));
+                    scheduler.entered(Nanos(now(&had)));
                 }
                 run = decision.run;
             }
@@ -181,10 +177,10 @@ proptest! {
     fn round_robin_keeps_its_supply_and_wastes_nothing(
         quanta in prop::collection::vec(1..20_u64, 1..5), ready in changing(4, 0, 300),
     ) {
-        let mut partition = PartitionSchedule::RoundRobin(RoundRobin::new(
+        let mut scheduler = Scheduler::RoundRobin(RoundRobin::new(
             &quanta.iter().map(|q| Nanos(*q)).collect::<Vec<_>>(),
         ));
-        let had = run(&mut partition, &ready);
+        let had = run(&mut scheduler, &ready);
         let others = quanta[1..].iter().sum();
         assert_supplied(
             &had,
@@ -205,10 +201,10 @@ proptest! {
     ) {
         let round = quanta.iter().sum::<u64>() as usize;
         let ready = vec![Ready::of(0..quanta.len() as u8); round * rounds];
-        let mut partition = PartitionSchedule::RoundRobin(RoundRobin::new(
+        let mut scheduler = Scheduler::RoundRobin(RoundRobin::new(
             &quanta.iter().map(|q| Nanos(*q)).collect::<Vec<_>>(),
         ));
-        let had = run(&mut partition, &ready);
+        let had = run(&mut scheduler, &ready);
         for (entity, quantum) in quanta.iter().enumerate() {
             let got = had.iter().filter(|run| **run == Some(entity as u8)).count();
             prop_assert_eq!(got, *quantum as usize * rounds);
@@ -227,7 +223,7 @@ proptest! {
             .chunks_exact(2)
             .map(|c| Slot { entity: c[0].1, start: Nanos(c[0].0), length: Nanos(c[1].0 - c[0].0) })
             .collect();
-        let had = run(&mut PartitionSchedule::Table(TimeTable::new(Nanos(frame), &slots)), &ready);
+        let had = run(&mut Scheduler::Table(TimeTable::new(Nanos(frame), &slots)), &ready);
         for (now, run) in had.iter().enumerate() {
             let at = now as u64 % frame;
             let slot = slots.iter().find(|s| (s.start.0..s.start.0 + s.length.0).contains(&at));
@@ -255,7 +251,7 @@ proptest! {
         let times: Vec<_> = servers.iter().map(|(q, p)| (Time(*q), Time(*p))).collect();
         prop_assume!(servers_hold(&times, &Switching::default()));
         let all: Vec<_> = servers.iter().map(|(q, p)| (Nanos(*q), Nanos(*p))).collect();
-        let had = run(&mut PartitionSchedule::Servers(Servers::new(&all)), &ready);
+        let had = run(&mut Scheduler::Servers(Servers::new(&all)), &ready);
         let (budget, period) = times[usize::from(entity)];
         assert_supplied(
             &had,
@@ -300,7 +296,7 @@ proptest! {
             Slot { entity, start: Nanos(start), length: Nanos(length) }
         };
         let slots: Vec<_> = gaps.into_iter().map(slot).collect();
-        let mut table = PartitionSchedule::Table(TimeTable::new(Nanos(end), &slots));
+        let mut table = Scheduler::Table(TimeTable::new(Nanos(end), &slots));
         let had = run_paying(&mut table, &ready, &costs);
         let own = slots.iter().filter(|slot| slot.entity == 1);
         let slots = own.map(|slot| (Time(slot.start.0), Time(slot.length.0))).collect();
@@ -321,7 +317,7 @@ proptest! {
             times.sort_unstable();
             times
         };
-        let mut round = PartitionSchedule::RoundRobin(RoundRobin::new(&quanta));
+        let mut round = Scheduler::RoundRobin(RoundRobin::new(&quanta));
         let had = run_taken(&mut round, &ready, &costs, vms - 1, &times);
         let supply = supply(VmSchedule::RoundRobin {
             quantum: Time(quantum),
@@ -358,7 +354,7 @@ proptest! {
             Slot { entity, start: Nanos(start), length: Nanos(length) }
         };
         let slots: Vec<_> = gaps.into_iter().map(slot).collect();
-        let mut table = PartitionSchedule::Table(TimeTable::new(Nanos(end), &slots));
+        let mut table = Scheduler::Table(TimeTable::new(Nanos(end), &slots));
         let wakes = wakes.min(ready.len());
         let awake = |(now, ready): (usize, &Ready)| {
             let others = Ready::of([0, 2].into_iter().filter(|entity| ready.has(*entity)));
@@ -400,7 +396,7 @@ proptest! {
         let switching = Switching { most: Time(most), least: Time(least), entry: Time(entry) };
         prop_assume!(servers_hold(&times, &switching));
         let all: Vec<_> = servers.iter().map(|(q, p)| (Nanos(*q), Nanos(*p))).collect();
-        let had = run_paying(&mut PartitionSchedule::Servers(Servers::new(&all)), &ready, &costs);
+        let had = run_paying(&mut Scheduler::Servers(Servers::new(&all)), &ready, &costs);
         let budget = left_of_budget(&times, entity.into(), &switching);
         let period = times[usize::from(entity)].1;
         let schedule = VmSchedule::Server { budget, period, switch: Time(most) };
@@ -417,7 +413,7 @@ proptest! {
         let servers: Vec<_> =
             servers.into_iter().map(|(budget, gap)| (budget, budget + gap)).collect();
         let all: Vec<_> = servers.iter().map(|(q, p)| (Nanos(*q), Nanos(*p))).collect();
-        let had = run(&mut PartitionSchedule::Servers(Servers::new(&all)), &ready);
+        let had = run(&mut Scheduler::Servers(Servers::new(&all)), &ready);
         let mut left: Vec<u64> = vec![0; servers.len()];
         for (now, run) in had.iter().enumerate() {
             for (left, (budget, period)) in left.iter_mut().zip(&servers) {
@@ -439,11 +435,11 @@ proptest! {
         budget in 1..10_u64, gap in 1..20_u64, lates in prop::collection::vec(0..90_u64, 1..40),
     ) {
         let period = budget + gap;
-        let mut partition =
-            PartitionSchedule::Servers(Servers::new(&[(Nanos(budget), Nanos(period))]));
+        let mut scheduler =
+            Scheduler::Servers(Servers::new(&[(Nanos(budget), Nanos(period))]));
         let (mut now, mut got) = (0, 0);
         for late in lates {
-            let decision = partition.step(Nanos(now), Ready::of([0]));
+            let decision = scheduler.step(Nanos(now), Ready::of([0]));
             let next = decision.until.0 + late;
             if decision.run == Some(0) {
                 got += next - now;
@@ -456,29 +452,29 @@ proptest! {
     #[test]
     fn what_is_charged_to_a_server_comes_off_its_budget(budget in 5..50_u64, charge in 1..5_u64) {
         let servers = [(Nanos(10), Nanos(100)), (Nanos(budget), Nanos(100))];
-        let mut partition = PartitionSchedule::Servers(Servers::new(&servers));
+        let mut scheduler = Scheduler::Servers(Servers::new(&servers));
         let both = Ready::of([0, 1]);
-        prop_assert_eq!(partition.step(Nanos(0), both).run, Some(0));
-        partition.charge(1, Nanos(charge));
-        let first = partition.step(Nanos(10), both);
+        prop_assert_eq!(scheduler.step(Nanos(0), both).run, Some(0));
+        scheduler.charge(1, Nanos(charge));
+        let first = scheduler.step(Nanos(10), both);
         prop_assert_eq!((first.run, first.until.0), (Some(0), 10 + charge));
-        let second = partition.step(first.until, both);
+        let second = scheduler.step(first.until, both);
         prop_assert_eq!((second.run, second.until.0), (Some(1), 10 + budget));
     }
 
     #[test]
     fn a_server_pays_for_the_way_back_to_whom_it_kept_off(enter in 0..5_u64) {
         let servers = [(Nanos(10), Nanos(100)), (Nanos(50), Nanos(100))];
-        let mut partition = PartitionSchedule::Servers(Servers::new(&servers));
-        let second = partition.step(Nanos(0), Ready::of([1]));
+        let mut scheduler = Scheduler::Servers(Servers::new(&servers));
+        let second = scheduler.step(Nanos(0), Ready::of([1]));
         prop_assert_eq!(second.run, Some(1));
-        partition.entered(Nanos(0));
-        prop_assert_eq!(partition.step(Nanos(5), Ready::of([0, 1])).run, Some(0));
-        partition.entered(Nanos(5 + enter));
-        prop_assert_eq!(partition.step(Nanos(11), Ready::of([1])).run, Some(1));
-        partition.entered(Nanos(11 + enter));
+        scheduler.entered(Nanos(0));
+        prop_assert_eq!(scheduler.step(Nanos(5), Ready::of([0, 1])).run, Some(0));
+        scheduler.entered(Nanos(5 + enter));
+        prop_assert_eq!(scheduler.step(Nanos(11), Ready::of([1])).run, Some(1));
+        scheduler.entered(Nanos(11 + enter));
         // The first has had 6 and the way back, the second 5 and what it has had since.
-        let first = partition.step(Nanos(20), Ready::of([0, 1]));
+        let first = scheduler.step(Nanos(20), Ready::of([0, 1]));
         prop_assert_eq!(
             (first.run, first.until),
             (
@@ -488,25 +484,25 @@ proptest! {
         );
         // Idle time is charged to no entity; an entity that comes onto an idle core pays for its
         // own switch.
-        partition.step(Nanos(21), Ready::NONE);
-        partition.step(Nanos(30), Ready::of([1]));
-        partition.entered(Nanos(33));
-        prop_assert_eq!(partition.step(Nanos(40), Ready::of([1])).run, Some(1));
+        scheduler.step(Nanos(21), Ready::NONE);
+        scheduler.step(Nanos(30), Ready::of([1]));
+        scheduler.entered(Nanos(33));
+        prop_assert_eq!(scheduler.step(Nanos(40), Ready::of([1])).run, Some(1));
     }
 
     #[test]
     fn what_is_charged_in_a_round_is_moved(
         quantum in 10..100_u64, time in 0..5_u64, late in 0..3_u64,
     ) {
-        let mut partition = PartitionSchedule::RoundRobin(RoundRobin::new(&[Nanos(quantum); 2]));
+        let mut scheduler = Scheduler::RoundRobin(RoundRobin::new(&[Nanos(quantum); 2]));
         let both = Ready::of([0, 1]);
-        let first = partition.step(Nanos(0), both);
+        let first = scheduler.step(Nanos(0), both);
         prop_assert_eq!(first.run, Some(0));
-        partition.charge(1, Nanos(time));
-        let first = partition.step(Nanos(1), both);
+        scheduler.charge(1, Nanos(time));
+        let first = scheduler.step(Nanos(1), both);
         prop_assert_eq!(first.until.0, quantum + time);
         let begun = first.until.0 + late;
-        prop_assert_eq!(partition.step(Nanos(begun), both).until.0, begun + quantum - time);
+        prop_assert_eq!(scheduler.step(Nanos(begun), both).until.0, begun + quantum - time);
     }
 
     #[test]
@@ -519,20 +515,20 @@ proptest! {
             start: Nanos(u64::from(entity) * quantum),
             length: Nanos(quantum),
         });
-        let mut partition = if table {
-            PartitionSchedule::Table(TimeTable::new(Nanos(2 * quantum), &slots))
+        let mut scheduler = if table {
+            Scheduler::Table(TimeTable::new(Nanos(2 * quantum), &slots))
         } else {
-            PartitionSchedule::RoundRobin(RoundRobin::new(&[Nanos(quantum); 2]))
+            Scheduler::RoundRobin(RoundRobin::new(&[Nanos(quantum); 2]))
         };
         let both = Ready::of([0, 1]);
-        prop_assert_eq!(partition.step(Nanos(0), both).run, Some(0));
-        partition.preempt(1, 128);
-        let taken = partition.step(Nanos(at), both);
+        prop_assert_eq!(scheduler.step(Nanos(0), both).run, Some(0));
+        scheduler.preempt(1, 128);
+        let taken = scheduler.step(Nanos(at), both);
         prop_assert_eq!((taken.run, taken.until.0), (Some(1), quantum));
-        let again = partition.step(Nanos(at), both);
+        let again = scheduler.step(Nanos(at), both);
         prop_assert_eq!(again, taken);
         // In a table the next slot is its own; in a round the other is next (mobivmm, V-B).
-        let next = partition.step(taken.until, both).run;
+        let next = scheduler.step(taken.until, both).run;
         prop_assert_eq!(next, Some(u8::from(table)));
     }
 
@@ -542,28 +538,28 @@ proptest! {
             Slot { entity: 0, start: Nanos(0), length: Nanos(10) },
             Slot { entity: 0, start: Nanos(10), length: Nanos(10) },
         ];
-        let mut partition = if table {
-            PartitionSchedule::Table(TimeTable::new(Nanos(20), &slots))
+        let mut scheduler = if table {
+            Scheduler::Table(TimeTable::new(Nanos(20), &slots))
         } else {
-            PartitionSchedule::RoundRobin(RoundRobin::new(&[Nanos(10); 3]))
+            Scheduler::RoundRobin(RoundRobin::new(&[Nanos(10); 3]))
         };
         let all = Ready::of([0, 1, 2]);
-        prop_assert_eq!(partition.step(Nanos(0), all).run, Some(0));
-        prop_assert!(partition.may_take(u8::MAX));
-        partition.preempt(1, first);
+        prop_assert_eq!(scheduler.step(Nanos(0), all).run, Some(0));
+        prop_assert!(scheduler.may_take(u8::MAX));
+        scheduler.preempt(1, first);
         // Whether or not the schedule was asked in between.
         if second % 2 == 0 {
-            prop_assert_eq!(partition.step(Nanos(1), all).run, Some(1));
+            prop_assert_eq!(scheduler.step(Nanos(1), all).run, Some(1));
         }
-        prop_assert_eq!(partition.may_take(second), second <= first);
-        partition.preempt(2, second);
+        prop_assert_eq!(scheduler.may_take(second), second <= first);
+        scheduler.preempt(2, second);
         prop_assert_eq!(
-            partition.step(Nanos(2), all).run,
+            scheduler.step(Nanos(2), all).run,
             Some(if second <= first { 2 } else { 1 })
         );
         // The next time slice or slot is not preempted yet.
-        partition.step(Nanos(10), all);
-        prop_assert!(partition.may_take(u8::MAX));
+        scheduler.step(Nanos(10), all);
+        prop_assert!(scheduler.may_take(u8::MAX));
     }
 
     #[test]
@@ -602,18 +598,18 @@ proptest! {
         steps in prop::collection::vec((any::<u64>(), any::<u8>(), 0..4), 0..40), kind in 0..3,
     ) {
         let pairs: Vec<_> = numbers.iter().map(|n| (Nanos(*n), Nanos(n.rotate_left(20)))).collect();
-        let mut partition = match kind {
-            0 => PartitionSchedule::RoundRobin(RoundRobin::new(
+        let mut scheduler = match kind {
+            0 => Scheduler::RoundRobin(RoundRobin::new(
                 &numbers.iter().map(|n| Nanos(*n)).collect::<Vec<_>>(),
             )),
-            1 => PartitionSchedule::Servers(Servers::new(&pairs)),
+            1 => Scheduler::Servers(Servers::new(&pairs)),
             _ => {
                 let slot = |&(start, length): &(Nanos, Nanos)| Slot {
                     entity: start.0 as u8,
                     start,
                     length,
                 };
-                PartitionSchedule::Table(TimeTable::new(
+                Scheduler::Table(TimeTable::new(
                     Nanos(numbers.iter().fold(0, |sum, n| n.wrapping_add(sum))),
                     &pairs.iter().map(slot).collect::<Vec<_>>(),
                 ))
@@ -624,11 +620,11 @@ proptest! {
         for (now, set, act) in steps {
             let ready = Ready::of((0..8).filter(|entity| set >> entity & 1 != 0));
             match act {
-                0 => partition.preempt(set, now as u8),
-                1 => partition.charge(set, Nanos(now)),
-                2 if set > 200 => partition.entered(Nanos(now)),
+                0 => scheduler.preempt(set, now as u8),
+                1 => scheduler.charge(set, Nanos(now)),
+                2 if set > 200 => scheduler.entered(Nanos(now)),
                 _ => {
-                    let run = partition.step(Nanos(now), ready).run;
+                    let run = scheduler.step(Nanos(now), ready).run;
                     prop_assert!(run.is_none_or(|entity| ready.has(entity)));
                 }
             }
