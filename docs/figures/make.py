@@ -264,7 +264,7 @@ def modules():
     topics = [
         ("VM lifecycle", ["vcpu/lifecycle.rs, vm/ending.rs", "start, stop, restart"]),
         ("Memory of VMs", ["vm/space.rs: stage 2", "vm/ownership.rs: read-back"]),
-        ("Interrupts", ["vcpu/interrupts.rs", "core/vdev/src/gic: deliver_hw"]),
+        ("Interrupts", ["vcpu/irq.rs", "core/vdev/src/gic: deliver_hw"]),
         ("Virtual devices", ["vcpu/devices.rs, vcpu/pmu.rs", "core/vdev"]),
         ("vCPUs of a core", ["vcpu/run.rs: run loop, vCPU switch", "vcpu/schedule.rs, vcpu/admission.rs"]),
         ("Handed-over devices", ["vm/focus.rs", "core/vdev/src/gic/mod.rs: relay"]),

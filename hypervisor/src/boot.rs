@@ -208,7 +208,7 @@ fn start_core(core: &'static mut cpu::Core) -> ! {
     if core.id == console::core() {
         // SAFETY: on the console core, once; `Stage1::begin` was before this core started.
         core.wire = Some(unsafe { Wire::take() });
-        gic::Line::new(UART_LINE, core.id).claim(core.id);
+        gic::PhysicalLine::new(UART_LINE, core.id).claim(core.id);
         let period_ns = header.heartbeat_ns;
         if period_ns > 0 {
             core.heartbeat = cpu::Heartbeat { period_ns, next: timer::now_ns() + period_ns };

@@ -7,7 +7,7 @@
 
 use crate::{
     arch::{
-        gic::Line,
+        gic::PhysicalLine,
         mark,
         pmu::{kept::Pmu, pmu_intid},
         timer,
@@ -148,7 +148,7 @@ impl Budget {
                 ]);
             }
             let pmu = Pmu::start(its.events);
-            Line::new(pmu_intid(core), core).claim(core);
+            PhysicalLine::new(pmu_intid(core), core).claim(core);
             Source::Pmu(pmu)
         } else {
             Source::CounterPage { poll: its.poll_ns, access: its.access_ns }

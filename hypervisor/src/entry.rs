@@ -3,7 +3,7 @@
 use crate::{
     arch::memory,
     board, boot, halt, uart,
-    vcpu::{interrupts, run, traps},
+    vcpu::{irq, run, traps},
 };
 use core::arch::global_asm;
 
@@ -64,7 +64,7 @@ mod el3 {
 
 global_asm!(
     include_str!("arch/vectors.s"),
-    handle_irq = sym interrupts::handle_irq,
+    handle_irq = sym irq::handle_irq,
     handle_sync = sym traps::handle_sync,
     handle_call = sym traps::handle_call,
     handle_register = sym traps::handle_register,

@@ -51,7 +51,7 @@ impl Vm {
 
     fn report_vcpu(&self, vcpu: usize) {
         let time_ns = timer::now_ns();
-        let shared = self.vcpu(vcpu);
+        let counts = &self.vcpu(vcpu).counts;
         let on = self
             .power
             .lock()
@@ -63,7 +63,7 @@ impl Vm {
             (false, false) => VcpuState::Off,
         };
         let mut exits = [0; EXIT_CAUSES];
-        for (to, from) in exits.iter_mut().zip(&shared.counts.exits) {
+        for (to, from) in exits.iter_mut().zip(&counts.exits) {
             *to = from.load(Ordering::Relaxed);
         }
         console::record(
@@ -76,7 +76,7 @@ impl Vm {
                 reserved: 0,
                 restarts: self.restarts.load(Ordering::Relaxed),
                 exits,
-                injected: shared.counts.all_injected(),
+                injected: counts.all_injected(),
             },
         );
     }

@@ -632,7 +632,7 @@ impl<'a> PackedSystem<'a> {
         if image.end > header.memory_end {
             return Err(Damage::Table);
         }
-        let shared = self
+        let shared_cores = self
             .schedules
             .iter()
             .fold(0u32, |cores, schedule| cores | 1u32.checked_shl(schedule.core).unwrap_or(0));
@@ -644,7 +644,7 @@ impl<'a> PackedSystem<'a> {
             }
             let mut own = 0u32;
             for &core in vm.cores() {
-                let others = taken & !shared | own;
+                let others = taken & !shared_cores | own;
                 if u32::from(core) >= header.cores || others & (1 << core) != 0 {
                     return Err(Damage::Cores(index as u32));
                 }
@@ -691,11 +691,11 @@ impl VmView<'_> {
     /// No interrupt of the two is the same, but those of active devices.
     fn apart_from(&self, other: &Self) -> Result<(), Damage> {
         let index = self.index as u32;
-        let shared = |irq: &Irq| {
+        let is_taken = |irq: &Irq| {
             let same = |theirs: &&Irq| theirs.intid == irq.intid;
             other.irqs.iter().filter(same).any(|theirs| theirs.active & irq.active == 0)
         };
-        if self.irqs.iter().any(shared) { Err(Damage::Interrupt(index)) } else { Ok(()) }
+        if self.irqs.iter().any(is_taken) { Err(Damage::Interrupt(index)) } else { Ok(()) }
     }
 }
 

@@ -14,7 +14,7 @@ pub struct CacheGeometry {
     pub line: u64,
 }
 
-/// What of two caches can differ.
+/// A quantity in which two caches can differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Quantity {
     /// [`CacheGeometry::size`].
@@ -22,7 +22,7 @@ pub enum Quantity {
     /// [`CacheGeometry::ways`].
     Ways,
     /// [`CacheGeometry::line`].
-    Line,
+    CacheLine,
     /// [`CacheGeometry::colors`].
     Colors,
 }
@@ -73,7 +73,7 @@ impl CacheGeometry {
         [
             (Quantity::Size, self.size, there.size),
             (Quantity::Ways, self.ways, there.ways),
-            (Quantity::Line, self.line, there.line),
+            (Quantity::CacheLine, self.line, there.line),
             (Quantity::Colors, self.colors(), there.colors()),
         ]
         .into_iter()
@@ -120,7 +120,7 @@ mod tests {
             [
                 difference(Quantity::Size, 1 << 20, 2 << 20),
                 difference(Quantity::Ways, 16, 32),
-                difference(Quantity::Line, 64, 32),
+                difference(Quantity::CacheLine, 64, 32),
             ]
         );
         assert_eq!(

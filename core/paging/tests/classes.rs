@@ -7,7 +7,7 @@ use weir_paging::classes::{
     BadGeometry, ClassSet, Geometry, MAX_BANK_BITS, PageClass, PageClasses, Pages,
 };
 
-const LINE: u64 = 64;
+const CACHE_LINE: u64 = 64;
 
 /// What a page touches, found line by line: its color, and every bank that one of its lines is in.
 fn touched(geometry: &Geometry, page: u64) -> (u64, BTreeSet<u64>) {
@@ -15,7 +15,7 @@ fn touched(geometry: &Geometry, page: u64) -> (u64, BTreeSet<u64>) {
         let parity = |mask: &u64| u64::from((address & mask).count_ones() % 2);
         geometry.banks.iter().rev().fold(0, |bank, mask| bank << 1 | parity(mask))
     };
-    let lines = (page..page + PAGE).step_by(LINE as usize);
+    let lines = (page..page + PAGE).step_by(CACHE_LINE as usize);
     (page & geometry.colors, lines.map(bank).collect())
 }
 

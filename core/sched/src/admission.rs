@@ -1,4 +1,4 @@
-//! Admission of interrupts: how many of a line may take a core's time.
+//! Admission of interrupts: limits how many interrupts of a line take a core's time.
 
 use weir_units::Nanos;
 

@@ -6,9 +6,9 @@
 //! often it comes while its VM has the core.
 
 use crate::{
-    arch::gic::Line,
+    arch::gic::PhysicalLine,
     trace::RecordKind,
-    vm::{VcpuRef, Vm, interrupts::Lines, masked::set_masked},
+    vm::{VcpuRef, Vm, masked::set_masked, virtual_gic::GicHardware},
 };
 use weir_abi::Irq;
 use weir_sched::admission::TokenBucket;
@@ -104,7 +104,7 @@ impl Rule {
         let gic = self.vm.gic.lock();
         set_masked(self.intid, true);
         self.masked_until = until;
-        let line = Line::new(self.intid, core);
+        let line = PhysicalLine::new(self.intid, core);
         line.set_enabled(false);
         if line.is_edge() || gic.is_latched(self.intid) {
             line.set_pending(true);
@@ -118,7 +118,7 @@ impl Rule {
         let gic = self.vm.gic.lock();
         set_masked(self.intid, false);
         if gic.is_forwarded(self.intid) {
-            Lines::new(self.vm).set_enabled(0, self.intid, true);
+            GicHardware::new(self.vm).set_enabled(0, self.intid, true);
         }
     }
 }

@@ -10,9 +10,8 @@ use crate::{
     console,
     virtio::{Answer, flows, switch},
     vm::{
-        VcpuRef, Vm,
-        interrupts::{Lines, fold_others, kick, settle},
-        pci,
+        VcpuRef, Vm, pci,
+        virtual_gic::{GicHardware, fold_others, kick, settle},
     },
 };
 use weir_trace::wire::ExitCause;
@@ -231,14 +230,15 @@ pub fn read_gic(vcpu_ref: &'static VcpuRef, core: CoreId, access: &gic::GicAcces
 #[inline(never)]
 fn read_changing(vcpu_ref: &'static VcpuRef, core: CoreId, access: &gic::GicAccess) -> u64 {
     let vm = vcpu_ref.vm;
-    lock_gic(vcpu_ref, core, access, false).read(access, &mut Lines::new(vm))
+    lock_gic(vcpu_ref, core, access, false).read(access, &mut GicHardware::new(vm))
 }
 
 /// Carries out a store to the GIC, on core `core`.
 #[inline(never)]
 pub fn write_gic(vcpu_ref: &'static VcpuRef, core: CoreId, access: &gic::GicAccess, value: u64) {
     let vm = vcpu_ref.vm;
-    let mask = lock_gic(vcpu_ref, core, access, true).write(access, value, &mut Lines::new(vm));
+    let mask =
+        lock_gic(vcpu_ref, core, access, true).write(access, value, &mut GicHardware::new(vm));
     kick(vm, mask);
 }
 

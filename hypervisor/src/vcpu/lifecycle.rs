@@ -4,7 +4,7 @@
 use crate::{
     arch::timer,
     console, mail, system, trace, virtio,
-    vm::{ALIVE, Ending, VcpuRef, Vm, debug, focus, interrupts::Lines, pci},
+    vm::{ALIVE, Ending, VcpuRef, Vm, debug, focus, pci, virtual_gic::GicHardware},
 };
 use core::sync::atomic::{AtomicBool, Ordering};
 use weir_abi::OnFault;
@@ -40,11 +40,11 @@ impl Start {
         let vm = vcpu_ref.vm;
         match self {
             Self::Interrupts(step) => {
-                let next = vm.gic.lock().reset(step, &mut Lines::new(vm));
+                let next = vm.gic.lock().reset(step, &mut GicHardware::new(vm));
                 Some(next.map_or(Self::Devices, Self::Interrupts))
             }
             Self::Devices => {
-                vm.mail.clear();
+                vm.sgis.clear();
                 vm.stolen_time().reset();
                 *vm.uart.lock() = Pl011::new();
                 *vm.power.lock() = Some(Power::new(vm.vcpu_count() as u8));
@@ -139,7 +139,7 @@ pub fn halt(vm: &'static Vm, step: ResetStep) -> Option<ResetStep> {
     vm.halted.store(true, Ordering::Relaxed);
     *vm.power.lock() = None;
     // No interrupt of a stopped VM may reach a core.
-    let next = vm.gic.lock().reset(step, &mut Lines::new(vm));
+    let next = vm.gic.lock().reset(step, &mut GicHardware::new(vm));
     if next.is_some() {
         return next;
     }

@@ -7,7 +7,7 @@ use crate::{
     console, mail,
     report::{self, Report},
     system, trace,
-    vm::{self, ending, focus, interrupts},
+    vm::{self, ending, focus, virtual_gic},
 };
 use core::{
     hint::spin_loop,
@@ -29,7 +29,7 @@ pub fn serve(core: &mut Core) -> Exit {
 #[inline(never)]
 fn serve_each(core: &mut Core) -> Exit {
     if mail::take(core.id, mail::FOLD) != 0 {
-        interrupts::fold_all(core.id);
+        virtual_gic::fold_all(core.id);
     }
     if mail::take(core.id, mail::INPUT | mail::ROOM) != 0 {
         vm::vcpus_of_core(core.id).for_each(devices::uart_attention);

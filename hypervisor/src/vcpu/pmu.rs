@@ -6,7 +6,7 @@ use super::inject::inject_undefined;
 use crate::{
     arch::{
         Frame,
-        gic::Line,
+        gic::PhysicalLine,
         pmu::{
             counters,
             granted::{Granted, VirtualPmu},
@@ -16,7 +16,7 @@ use crate::{
     },
     notice::{self, Text},
     optional::Optional,
-    vm::{VcpuRef, interrupts::settle},
+    vm::{VcpuRef, virtual_gic::settle},
 };
 use weir_abi::{Features, KEPT_COUNTERS, MAX_PMU_COUNTERS};
 use weir_trace::wire::ExitCause;
@@ -47,7 +47,7 @@ pub fn start(core: &mut Core) {
             b": correct `counters` under [pmu] in the platform file",
         ]);
     }
-    Line::new(intid, core.id).claim(core.id);
+    PhysicalLine::new(intid, core.id).claim(core.id);
     core.pmu = Optional::new(Some(VirtualPmu::new(count)));
     reset(core);
 }

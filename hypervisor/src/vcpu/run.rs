@@ -13,7 +13,7 @@ mod tests;
 use super::{
     action::Exit,
     cpu::Core,
-    interrupts::{drain, own_interrupt},
+    irq::{drain, own_interrupt},
     lifecycle::{self, Start},
     messages::serve,
     pmu,
@@ -32,8 +32,8 @@ use crate::{
     virtio::service,
     vm::{
         VcpuRef, debug, ending,
-        interrupts::{Lines, kick},
         space::Load,
+        virtual_gic::{GicHardware, kick},
     },
 };
 use weir_abi::schedule::LOSE_TICKS;
@@ -89,8 +89,9 @@ fn handle_slowly(core: &mut Core, exit: Exit) {
     }
 }
 
-/// Lets the core's only vCPU, whose memory budget is spent, rest with its state on the core. Returns
-/// if a period begins next: the vCPU goes on with the new budget. The run loop handles all else.
+/// Lets the core's only vCPU, whose memory budget is spent, rest with its state on the core.
+/// Returns if a period begins next: the vCPU goes on with the new budget. The run loop handles all
+/// else.
 #[inline(never)]
 fn rest(core: &mut Core) {
     if let Some(member) = core.only() {
@@ -286,8 +287,8 @@ fn arm(core: &Core) {
 fn has_pending(vcpu_ref: &'static VcpuRef, wakes: Signaling) -> bool {
     let VcpuRef { vm, vcpu, .. } = *vcpu_ref;
     let mut gic = vm.gic.lock();
-    gic.fold(vcpu, &Lines::new(vm));
-    gic.has_pending(vcpu, wakes) || !vm.mail.is_empty(vcpu)
+    gic.fold(vcpu, &GicHardware::new(vm));
+    gic.has_pending(vcpu, wakes) || !vm.sgis.is_empty(vcpu)
 }
 
 /// Tells the budget that the current vCPU waits or goes off, or (`on`) that it is about to run
@@ -428,12 +429,12 @@ fn enter(core: &mut Core, entity: u8) {
     }
     context.load();
     debug::enter(vcpu_ref);
-    let others = vm.gic.lock().restore(vcpu, &mut Lines::new(vm));
+    let others = vm.gic.lock().restore(vcpu, &mut GicHardware::new(vm));
     kick(vm, others);
     if fresh {
         pmu::reset(core);
     }
-    if !vm.mail.is_empty(vcpu) {
+    if !vm.sgis.is_empty(vcpu) {
         let _ = drain(vcpu_ref);
     }
     if switched {
@@ -454,8 +455,8 @@ fn enter(core: &mut Core, entity: u8) {
     }
     arm(core);
     gic::enable_virtual(true);
-    // SAFETY: `index` is this core's. The context is the VM's and not on the stack, nothing of which
-    // is used again; it was loaded above, behind the VM's stage 2.
+    // SAFETY: `index` is this core's. The context is the VM's and not on the stack, nothing of
+    // which is used again; it was loaded above, behind the VM's stage 2.
     unsafe { enter_guest(index, &context.frame) }
 }
 
@@ -503,7 +504,7 @@ fn detach_gic(core: &mut Core, vcpu_ref: &VcpuRef) {
         gic::hold_guests(false);
     }
     gic::enable_virtual(false);
-    let others = vcpu_ref.vm.gic.lock().save(vcpu_ref.vcpu, &mut Lines::new(vcpu_ref.vm));
+    let others = vcpu_ref.vm.gic.lock().save(vcpu_ref.vcpu, &mut GicHardware::new(vcpu_ref.vm));
     kick(vcpu_ref.vm, others);
 }
 

@@ -134,7 +134,7 @@ impl Member {
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub struct Calls {
     /// SGIs.
-    mail: bool,
+    sgis: bool,
     /// Changes of its interrupts in the distributor.
     changes: bool,
 }
@@ -341,15 +341,15 @@ pub fn of_core(core: CoreId) -> Option<&'static mut CoreSchedule> {
 /// end the wait that `wakes` signals.
 pub fn is_called(vcpu_ref: &VcpuRef, wakes: Signaling) -> bool {
     let VcpuRef { vm, vcpu, .. } = *vcpu_ref;
-    if !vm.mail.is_empty(vcpu) {
+    if !vm.sgis.is_empty(vcpu) {
         return true;
     }
     let gic = vm.gic.lock();
     gic.is_wanted(vcpu) || gic.has_pending(vcpu, wakes)
 }
 
-/// Returns whether a vCPU that is off is the first one of a VM that is stopping: the rest is done in
-/// its time.
+/// Returns whether a vCPU that is off is the first one of a VM that is stopping: the rest is done
+/// in its time.
 #[must_use]
 pub fn leads(vcpu_ref: &VcpuRef) -> bool {
     vcpu_ref.vcpu == 0 && ending::is_ending(vcpu_ref.vm)

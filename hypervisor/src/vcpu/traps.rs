@@ -7,7 +7,7 @@ use super::{
     devices::{self, Trapped},
     fault::fault,
     inject::{inject, inject_undefined, prepare, take},
-    interrupts::drain,
+    irq::drain,
     pmu,
 };
 use crate::{
@@ -17,8 +17,8 @@ use crate::{
     virtio::{self, Answer, Completions, calls},
     vm::{
         Ending, VcpuRef, debug, ending, focus, ids,
-        interrupts::{kick, kick_some},
         virtio::notify::Notified,
+        virtual_gic::{kick, kick_some},
     },
 };
 use weir_abi::OnOutside;
@@ -152,8 +152,8 @@ fn rare(vcpu_ref: &'static VcpuRef, syndrome: Syndrome) -> Exit {
         Exception::Wfx(kind) => {
             let waits = syndrome.condition_passed(sysreg::spsr_el2::read());
             skip(syndrome);
-            // WFIT, which the ID registers do not offer, ends at once, as WFI may, since its timeout
-            // would be lost.
+            // WFIT, which the ID registers do not offer, ends at once, as WFI may, since its
+            // timeout would be lost.
             if waits && kind != WFIT {
                 return Exit::WAIT;
             }
@@ -276,7 +276,7 @@ fn send_sgi(vcpu_ref: &'static VcpuRef, register: SgiRegister, value: u64) -> Ex
 #[inline(never)]
 fn send_other_sgi(vcpu_ref: &'static VcpuRef, register: SgiRegister, value: u64) -> Exit {
     let VcpuRef { vm, vcpu, all, .. } = *vcpu_ref;
-    let mask = vm.mail.post(vcpu, decode_sgi_register(register, value, vcpu, all));
+    let mask = vm.sgis.post(vcpu, decode_sgi_register(register, value, vcpu, all));
     if mask.contains(vcpu) {
         return send_to_self(vcpu_ref, mask);
     }
@@ -289,7 +289,7 @@ fn send_other_sgi(vcpu_ref: &'static VcpuRef, register: SgiRegister, value: u64)
 fn post_sgi(vcpu_ref: &'static VcpuRef, sgi: Sgi) -> Exit {
     let VcpuRef { vm, vcpu, .. } = *vcpu_ref;
     vcpu_ref.exit(ExitCause::Sgi);
-    let mask = vm.mail.post(vcpu, sgi);
+    let mask = vm.sgis.post(vcpu, sgi);
     if mask.contains(vcpu) {
         if mask == VcpuMask::only(vcpu) {
             return drain(vcpu_ref);

@@ -3,8 +3,8 @@
 //!
 //! A notification is a stamp and a count in memory shared with the broker. The broker reports
 //! returned buffers, or a ring that makes no sense; EL2 applies the report to the registers of that
-//! device and sets its interrupt's level. A reset begins a new epoch. Until the broker has ended its
-//! current access, at most one chunk's, a vCPU that accesses the device makes its access again.
+//! device and sets its interrupt's level. A reset begins a new epoch. Until the broker has ended
+//! its current access, at most one chunk's, a vCPU that accesses the device makes its access again.
 //!
 //! A [`Socket`] is locked alone, with the VM's GIC inside, or with what stops the broker
 //! or its DMA engine inside, never with another device's, and locks are given in the order of
@@ -20,11 +20,11 @@ use crate::{
     console,
     vm::{
         self, VcpuRef, Vm,
-        interrupts::{kick, settle},
         virtio::{
             lock::{self, Held},
             socket::Socket,
         },
+        virtual_gic::{kick, settle},
     },
 };
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};

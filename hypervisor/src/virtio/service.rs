@@ -5,7 +5,7 @@ use crate::{
     arch::{relax, set_once::SetOnce, timer},
     board::{ENGINE_IS_COHERENT, ENGINE_LINE},
     system,
-    vm::{self, Vm, ending, interrupts::kick_some},
+    vm::{self, Vm, ending, virtual_gic::kick_some},
 };
 use core::sync::atomic::{AtomicBool, Ordering};
 use weir_abi::{EXCHANGE_IPA, EXCHANGE_LEN, Features, WINDOWS};
@@ -138,7 +138,7 @@ impl Service {
         }
         if let Some(broker) = vm::at(self.broker) {
             let sgi = Sgi { intid: flows::SGI, group1: true, targets: VcpuMask::only(0) };
-            let mask = broker.mail.post(0, sgi);
+            let mask = broker.sgis.post(0, sgi);
             if !mask.is_empty() {
                 kick_some(broker, mask);
             }

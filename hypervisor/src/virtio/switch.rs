@@ -3,8 +3,8 @@
 //!
 //! A notification is a stamp and a count in memory shared with the broker. The broker reports
 //! returned buffers, or a ring that makes no sense; EL2 applies the report to the registers of that
-//! device and sets its interrupt's level. A reset begins a new epoch. Until the broker has ended its
-//! current access, at most one frame's, a vCPU that accesses the device makes its access again.
+//! device and sets its interrupt's level. A reset begins a new epoch. Until the broker has ended
+//! its current access, at most one frame's, a vCPU that accesses the device makes its access again.
 //!
 //! A [`NetDevice`] is locked alone, with the VM's GIC inside, or with what stops the broker
 //! or its DMA engine inside, never with another port's.
@@ -19,8 +19,8 @@ use crate::{
     console,
     vm::{
         self, VcpuRef, Vm,
-        interrupts::{kick, settle},
         virtio::network::NetDevice,
+        virtual_gic::{kick, settle},
     },
 };
 use weir_abi::{PackedNet, VIRTIO_LEN};

@@ -53,7 +53,7 @@ pub fn check_cache(system: &PackedSystem) {
         let (has, instead_of, unit, radix, divisor) = match quantity {
             Quantity::Size => ("", " KiB, and ", " KiB", 10, 1024),
             Quantity::Ways => ("", " ways, and ", "", 10, 1),
-            Quantity::Line => ("lines of ", " bytes, and of ", " bytes", 10, 1),
+            Quantity::CacheLine => ("lines of ", " bytes, and of ", " bytes", 10, 1),
             Quantity::Colors => ("colors by address bits 0x", ", and by 0x", "", 16, 1),
         };
         notice::say(&[

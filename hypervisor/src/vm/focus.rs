@@ -10,9 +10,9 @@
 //! When the VM that has the focus stops, the focus goes to the first other VM of the file that runs
 //! and has active devices. Only the first VM with active devices keeps it over a restart.
 
-use super::{OWNERS, Vm, all, at, interrupts::Lines, moving::set_movable};
+use super::{OWNERS, Vm, all, at, moving::set_movable, virtual_gic::GicHardware};
 use crate::{
-    arch::{gic::Line, lock::Lock, memory},
+    arch::{gic::PhysicalLine, lock::Lock, memory},
     console,
 };
 use core::sync::atomic::{AtomicU8, Ordering};
@@ -34,8 +34,8 @@ fn lines(vm: &Vm) -> impl Iterator<Item = &'static Irq> {
     vm.view().irqs.iter().filter(|irq| irq.active != 0)
 }
 
-fn line(vm: &Vm, irq: &Irq) -> Line {
-    Line::new(IntId(irq.intid), vm.core_of(0))
+fn line(vm: &Vm, irq: &Irq) -> PhysicalLine {
+    PhysicalLine::new(IntId(irq.intid), vm.core_of(0))
 }
 
 /// VM `place` of the system, if it has active devices.
@@ -183,7 +183,7 @@ pub fn give_back(vm: &'static Vm, follows: bool) {
         // An interrupt of the devices that the VM had not ended must not keep them here.
         let mut gic = vm.gic.lock();
         for irq in lines(vm) {
-            gic.release_relayed(IntId(irq.intid), &mut Lines::new(vm));
+            gic.release_relayed(IntId(irq.intid), &mut GicHardware::new(vm));
         }
     }
     let runs = |next: &&Vm| {

@@ -1,4 +1,4 @@
-//! Lines that are masked for want of credit.
+//! Interrupt lines that are masked for want of credit.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 use weir_abi::{Features, INTID_LIMIT};

@@ -5,13 +5,13 @@ pub mod debug;
 pub mod divided;
 pub mod ending;
 pub mod focus;
-pub mod interrupts;
 pub mod masked;
 pub mod moving;
 pub mod ownership;
 pub mod pci;
 pub mod space;
 pub mod virtio;
+pub mod virtual_gic;
 
 use crate::{
     arch::{
@@ -36,7 +36,7 @@ use weir_trace::wire::{DENIALS, Denial, EXIT_CAUSES, ExitCause, FAULT_KINDS, Wha
 use weir_units::{CoreId, IntId, Pa, VmId};
 use weir_vdev::{
     debug::Debug,
-    gic::{Gic, Mailboxes, VcpuMask},
+    gic::{Gic, SgiBoard, VcpuMask},
     id::IdRegisters,
     pl011::Pl011,
     pmu,
@@ -92,7 +92,7 @@ pub struct Vcpu {
     pub parked: AtomicBool,
     /// Where it comes on.
     start: Lock<Start>,
-    /// Folds asked for and done: see [`interrupts::fold_others`].
+    /// Folds asked for and done: see [`virtual_gic::fold_others`].
     folds_asked: AtomicU32,
     folds_done: AtomicU32,
 }
@@ -190,8 +190,8 @@ pub struct Vm {
     count: AtomicU8,
     /// Physical address of its stage 2 tables.
     root: AtomicU64,
-    /// SGIs on their way between its vCPUs.
-    pub mail: Mailboxes<Version>,
+    /// SGIs that its vCPUs have posted to each other.
+    pub sgis: SgiBoard<Version>,
     /// The virtual PL011.
     pub uart: Lock<Pl011>,
     /// The socket device, of a VM in a flow.
@@ -254,7 +254,7 @@ impl Vm {
             count: AtomicU8::new(1),
             root: AtomicU64::new(0),
             gic: Lock::new(Gic::new(1, 4)),
-            mail: Mailboxes::new(),
+            sgis: SgiBoard::new(),
             uart: Lock::new(Pl011::new()),
             socket: virtio::socket::new_device(),
             net: virtio::network::new_device(),
@@ -327,7 +327,7 @@ impl Vm {
         self.count.load(Ordering::Relaxed).into()
     }
 
-    /// What is shared of vCPU `vcpu`.
+    /// Returns the state of vCPU `vcpu` that all cores can access.
     pub fn vcpu(&self, vcpu: usize) -> &Vcpu {
         &self.vcpus[vcpu % MAX_CORES]
     }

@@ -6,7 +6,7 @@ use crate::{
     arch::{
         dsb_ishst,
         ecam::Function as Registers,
-        gic::{self, Line},
+        gic::{self, PhysicalLine},
         lock::Lock,
         set_once::SetOnce,
         smmu::{self, Domain, Silent},
@@ -105,7 +105,7 @@ pub fn init(system: &PackedSystem<'static>, console_core: CoreId) {
         }
         end_reset(assigned());
     }
-    let line = Line::new(SMMU_LINE, console_core);
+    let line = PhysicalLine::new(SMMU_LINE, console_core);
     {
         let _words = gic::DISTRIBUTOR.lock();
         line.set_edge(true);
@@ -314,6 +314,6 @@ pub fn report_faults() {
     }
     if more {
         // SPIs are the distributor's: any core does.
-        Line::new(SMMU_LINE, CoreId(0)).set_pending(true);
+        PhysicalLine::new(SMMU_LINE, CoreId(0)).set_pending(true);
     }
 }

@@ -82,7 +82,7 @@ fn region_of<'a>(view: &VmView<'a>, segment: &PackedSegment) -> Option<&'a Regio
 }
 
 /// Bytes of a cache line, as budgets count them.
-const LINE: u64 = 64;
+const CACHE_LINE: u64 = 64;
 
 /// Progress of the load of a VM's image, which makes its memory what it is at each start: zero but
 /// for the image. It is done in steps, and these in chunks of some 500 instructions. Between two
@@ -110,7 +110,7 @@ impl LoadStep {
     /// one that is copied is read in addition, and neither need begin with a line.
     #[must_use]
     pub const fn accesses(self) -> Counts {
-        let (zeroed, copied) = (self.zero / LINE + 1, self.copy / LINE + 1);
+        let (zeroed, copied) = (self.zero / CACHE_LINE + 1, self.copy / CACHE_LINE + 1);
         let reads = if zeroed > 2 * copied { zeroed } else { 2 * copied };
         Counts { reads, writes: if zeroed > copied { zeroed } else { copied } }
     }

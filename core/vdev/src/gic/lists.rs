@@ -544,17 +544,17 @@ impl<V: GicArchitecture> Gic<V> {
         let relayed = w != 0 && self.is_relayed(w, bit.trailing_zeros());
         let lines = self.lines_mut(vcpu, w);
         let mut eoi = lines.edge & bit == 0 || relayed;
-        let shared = !V::V3 && intid.is_sgi();
+        let is_by_sender = !V::V3 && intid.is_sgi();
         // What is pending besides being active is checked again at its end: in the same list
         // register it would come next even where something more urgent waits for one.
-        if state.pending && !shared {
+        if state.pending && !is_by_sender {
             if lines.hw & bit == 0 {
                 lines.latched = lines.latched & !bit | lines.pending & bit;
             }
             lines.pending &= !bit;
         }
         eoi |= lines.pending & bit != 0;
-        if shared {
+        if is_by_sender {
             let cpu = self.cpu_mut(vcpu);
             if state.pending {
                 source = cpu.sources[sgi].trailing_zeros() & 7;

@@ -3,7 +3,7 @@
 //! Sources: IHI0069H 12.4.4 (`ICH_LR<n>_EL2`), 12.4.5 (`ICH_ELRSR_EL2`), IHI0048B 5.3.9
 //! (`GICH_LRn`).
 
-use super::mail::{Mail, MailV2, MailV3};
+use super::sgi_words::{SgiWords, SgiWordsV2, SgiWordsV3};
 use core::fmt::Debug;
 use weir_units::IntId;
 
@@ -74,8 +74,8 @@ mod sealed {
 pub trait GicArchitecture: sealed::Sealed + 'static {
     /// A list register's value: `u64` for GICv3, `u32` for GICv2.
     type Raw: Copy + Eq + Debug;
-    /// The words through which SGIs reach one vCPU.
-    type Mail: Mail;
+    /// The words in which SGIs wait for one vCPU.
+    type SgiWords: SgiWords;
     /// An empty list register.
     const EMPTY: Self::Raw;
     /// Whether this is GICv3 (affinity routing, redistributors).
@@ -107,7 +107,7 @@ pub enum V2 {}
 
 impl GicArchitecture for V3 {
     type Raw = u64;
-    type Mail = MailV3;
+    type SgiWords = SgiWordsV3;
     const EMPTY: u64 = 0;
     const V3: bool = true;
 
@@ -167,7 +167,7 @@ impl GicArchitecture for V3 {
 
 impl GicArchitecture for V2 {
     type Raw = u32;
-    type Mail = MailV2;
+    type SgiWords = SgiWordsV2;
     const EMPTY: u32 = 0;
     const V3: bool = false;
 

@@ -9,7 +9,7 @@
 //! each write must end with the same refreshes of the vCPUs that it concerns ([`Gic::write`]).
 
 use super::lr::{GicArchitecture, Hardware, ListRegisters};
-use super::{Bits, Gic, INTENDED, Lines, PRIORITY_MASK, SGIS, VcpuMask, place};
+use super::{Bits, Gic, INTENDED, LineWord, PRIORITY_MASK, SGIS, VcpuMask, place};
 use weir_units::IntId;
 
 /// Implementer 0x43b with a product of its own, 'W' (IHI0069H 12.9.16).
@@ -116,7 +116,7 @@ impl GicAccess {
 
     /// Whether it goes to a GICv2's `GICD_SGIR`. [`Gic::write`] ignores that register: the caller
     /// decodes a store to it ([`super::decode_sgir`]) and posts the SGI
-    /// ([`super::Mailboxes::post`]).
+    /// ([`super::SgiBoard::post`]).
     #[inline]
     #[must_use]
     pub const fn is_sgir<V: GicArchitecture>(&self) -> bool {
@@ -758,7 +758,7 @@ impl<V: GicArchitecture> Gic<V> {
             return VcpuMask::NONE;
         };
         *slot = route;
-        let lines: &mut Lines = &mut self.spi[w];
+        let lines: &mut LineWord = &mut self.spi[w];
         lines.any = if any { lines.any | bit } else { lines.any & !bit };
         let target = match (V::V3, any) {
             (true, true) => 0,

@@ -1,7 +1,7 @@
 //! The virtual GIC of one VM: GICv3 or GICv2, for up to eight vCPUs and 256 INTIDs.
 //!
 //! Pure: the hypervisor owns the registers, this decides. It calls everything here with the VM's
-//! interrupt lock held, on the core of the vCPU that it names, [`Mailboxes::post`] excepted.
+//! interrupt lock held, on the core of the vCPU that it names, [`SgiBoard::post`] excepted.
 //!
 //! # Where an interrupt's state is
 //!
@@ -74,12 +74,12 @@
 
 mod lists;
 mod lr;
-mod mail;
 mod mmio;
 mod order;
 pub mod redistributor;
 mod reset;
 mod sgi;
+mod sgi_words;
 mod signal;
 #[cfg(test)]
 mod tests;
@@ -88,10 +88,10 @@ pub use lr::{
     Backing, Entry, GicArchitecture, Hardware, ListRegisterState, ListRegisters, Maintenance, V2,
     V3, free_of, used,
 };
-pub use mail::Mail;
 pub use mmio::GicAccess;
 pub use reset::ResetStep;
-pub use sgi::{Mailboxes, Sgi, SgiRegister, decode_sgi_register, decode_sgir, sgi_target};
+pub use sgi::{Sgi, SgiBoard, SgiRegister, decode_sgi_register, decode_sgir, sgi_target};
+pub use sgi_words::SgiWords;
 pub use signal::Signaling;
 
 use core::ops::BitOr;
@@ -214,10 +214,10 @@ impl Iterator for Bits {
     }
 }
 
-/// Thirty-two interrupts.
+/// The state of 32 interrupt lines, one bit a line.
 #[derive(Clone, Copy)]
 #[cfg_attr(test, derive(Debug))]
-struct Lines {
+struct LineWord {
     enabled: u32,
     /// Latched: edges, writes to ISPENDR, SGIs; for hardware-linked lines those that are physically
     /// active and wait for a list register.
@@ -246,7 +246,7 @@ struct Lines {
     taken_at: [u8; 32],
 }
 
-impl Lines {
+impl LineWord {
     const RESET: Self = Self {
         enabled: 0,
         pending: 0,
@@ -299,7 +299,7 @@ struct Vcpu<V: GicArchitecture> {
     /// What was last asked of the list registers.
     maintenance: Maintenance,
     /// Word 0.
-    private: Lines,
+    private: LineWord,
     /// SPIs that are routed here; word 0 is all ones.
     mine: [u32; 8],
     /// Active here and without a list register.
@@ -343,7 +343,7 @@ impl<V: GicArchitecture> Vcpu<V> {
     const RESET: Self = Self {
         busy: OFF,
         maintenance: Maintenance::NONE,
-        private: Lines { edge: SGIS, enabled: if V::V3 { 0 } else { SGIS }, ..Lines::RESET },
+        private: LineWord { edge: SGIS, enabled: if V::V3 { 0 } else { SGIS }, ..LineWord::RESET },
         mine: [!0, 0, 0, 0, 0, 0, 0, 0],
         active: [0; 8],
         cancel: [0; 8],
@@ -374,11 +374,11 @@ impl<V: GicArchitecture> Vcpu<V> {
     }
 }
 
-/// SGIs that were taken from a vCPU's mailbox and are in no list register yet.
+/// SGIs that were taken from the [`SgiBoard`] and are in no list register yet.
 pub struct Posted<V: GicArchitecture> {
     /// One bit each.
     intids: u32,
-    bits: <V::Mail as Mail>::Bits,
+    bits: <V::SgiWords as SgiWords>::Bits,
 }
 
 /// The virtual GIC of one VM. In this order, what the short paths need is near its beginning, where
@@ -406,7 +406,7 @@ pub struct Gic<V: GicArchitecture> {
     /// The list register values of linked SPIs that can be taken now; else empty.
     ready: [V::Raw; 256],
     /// Words 1 to 7; word 0 is unused.
-    spi: [Lines; 8],
+    spi: [LineWord; 8],
     /// GICv3: affinity 3 to 0, a byte each. GICv2: the CPU targets.
     route: [u32; 256],
     /// The physical INTIDs of linked and of relayed lines.
@@ -429,7 +429,7 @@ impl<V: GicArchitecture> Gic<V> {
             spi_keepers: [0; MAX_VCPUS],
             vcpu: [const { Vcpu::RESET }; MAX_VCPUS],
             ready: [V::EMPTY; 256],
-            spi: [Lines::RESET; 8],
+            spi: [LineWord::RESET; 8],
             route: [0; 256],
             pintid: [0; 256],
         };
@@ -545,7 +545,7 @@ impl<V: GicArchitecture> Gic<V> {
         let put = if intid.is_private() {
             self.put_private(vcpu, intid, hw)
         } else {
-            self.put_shared(vcpu, intid, hw)
+            self.put_spi(vcpu, intid, hw)
         };
         if put { VcpuMask::NONE } else { self.deliver_slowly(vcpu, intid, hw) }
     }
@@ -560,15 +560,15 @@ impl<V: GicArchitecture> Gic<V> {
         cpu.put(raw, hw)
     }
 
-    /// The same for a shared line, INTID 32 to 255.
+    /// The short path of [`Gic::deliver_hw`] for an SPI, INTID 32 to 255; see [`Gic::put_private`].
     #[inline]
-    pub fn put_shared(&mut self, vcpu: usize, intid: IntId, hw: &mut impl Hardware<V>) -> bool {
+    pub fn put_spi(&mut self, vcpu: usize, intid: IntId, hw: &mut impl Hardware<V>) -> bool {
         let raw = self.ready[intid.0 as usize & 255];
         self.spi_keepers[vcpu & (MAX_VCPUS - 1)] = 1;
         self.vcpu[vcpu & (MAX_VCPUS - 1)].put(raw, hw)
     }
 
-    /// The same where the short path is not open.
+    /// Delivers as [`Gic::deliver_hw`] does where the short path is not open.
     #[cold]
     #[inline(never)]
     pub fn deliver_slowly(
@@ -622,10 +622,10 @@ impl<V: GicArchitecture> Gic<V> {
     pub fn drain(
         &mut self,
         vcpu: usize,
-        mail: &Mailboxes<V>,
+        sgis: &SgiBoard<V>,
         hw: &mut impl Hardware<V>,
     ) -> VcpuMask {
-        match self.put_posted(vcpu, mail, hw) {
+        match self.put_posted(vcpu, sgis, hw) {
             None => VcpuMask::NONE,
             Some(left) => self.take_posted(vcpu, &left, hw),
         }
@@ -637,19 +637,19 @@ impl<V: GicArchitecture> Gic<V> {
     pub fn put_posted(
         &mut self,
         vcpu: usize,
-        mail: &Mailboxes<V>,
+        sgis: &SgiBoard<V>,
         hw: &mut impl Hardware<V>,
     ) -> Option<Posted<V>> {
-        let bits = mail.take(vcpu);
+        let bits = sgis.take(vcpu);
         let cpu = &mut self.vcpu[vcpu & (MAX_VCPUS - 1)];
-        let mut intids = V::Mail::intids(&bits, cpu.private.group);
+        let mut intids = V::SgiWords::intids(&bits, cpu.private.group);
         if cpu.busy != 0 {
             return Some(Posted { intids, bits });
         }
         let mut free = hw.empty_mask();
         while intids != 0 {
             let intid = intids.trailing_zeros() as usize & 15;
-            let senders = V::Mail::senders(&bits, IntId(intid as u32));
+            let senders = V::SgiWords::senders(&bits, IntId(intid as u32));
             let raw = cpu.ready[intid];
             let mut slot = cpu.slot[intid] as usize & (MAX_LIST_REGISTERS - 1);
             if free >> slot & 1 == 0 {
@@ -686,7 +686,7 @@ impl<V: GicArchitecture> Gic<V> {
         let cpu = self.cpu_mut(vcpu);
         cpu.private.pending |= left.intids;
         for intid in Bits(left.intids & SGIS) {
-            cpu.sources[intid & 15] |= V::Mail::senders(&left.bits, IntId(intid as u32));
+            cpu.sources[intid & 15] |= V::SgiWords::senders(&left.bits, IntId(intid as u32));
         }
         self.refresh(vcpu, hw)
     }
@@ -728,8 +728,8 @@ impl<V: GicArchitecture> Gic<V> {
     }
 
     /// Whether an interrupt of the vCPU is pending that `interface` signals: what a vCPU in WFI
-    /// waits for. Fold first; SGIs still in the mailbox do not count. A masked line counts: while
-    /// it is masked, its device may have asked again.
+    /// waits for. Fold first; SGIs still on the [`SgiBoard`] do not count. A masked line counts:
+    /// while it is masked, its device may have asked again.
     #[must_use]
     pub fn has_pending(&self, vcpu: usize, interface: Signaling) -> bool {
         Bits(self.waiting | 1).any(|w| {
@@ -783,12 +783,12 @@ impl<V: GicArchitecture> Gic<V> {
 
     /// Word `w` as vCPU `vcpu` sees it.
     #[inline]
-    fn lines(&self, vcpu: usize, w: usize) -> &Lines {
+    fn lines(&self, vcpu: usize, w: usize) -> &LineWord {
         if w == 0 { &self.cpu(vcpu).private } else { &self.spi[w & 7] }
     }
 
     #[inline]
-    fn lines_mut(&mut self, vcpu: usize, w: usize) -> &mut Lines {
+    fn lines_mut(&mut self, vcpu: usize, w: usize) -> &mut LineWord {
         if w == 0 { &mut self.cpu_mut(vcpu).private } else { &mut self.spi[w & 7] }
     }
 
@@ -805,7 +805,7 @@ impl<V: GicArchitecture> Gic<V> {
 
     /// The lines of a word that the distributor forwards when they are pending (IHI0069H 4.1.1:
     /// enabled, and their group too).
-    fn forwarded(&self, lines: &Lines) -> u32 {
+    fn forwarded(&self, lines: &LineWord) -> u32 {
         lines.enabled_in(self.enabled_groups)
     }
 

@@ -11,7 +11,7 @@
 //! gives it back to the distributor, and either deactivates it.
 
 use super::lr::{GicArchitecture, Hardware};
-use super::{Bits, Gic, INTIDS, Lines, MAX_VCPUS, Vcpu, place};
+use super::{Bits, Gic, INTIDS, LineWord, MAX_VCPUS, Vcpu, place};
 use weir_units::IntId;
 
 /// The largest number of physical lines of a step.
@@ -19,20 +19,20 @@ const LINES: usize = 8;
 
 /// A step of [`Gic::reset`], the first one by default.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub struct ResetStep(Part);
+pub struct ResetStep(ResetTarget);
 
-/// What a step resets.
+/// The state that a step resets.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Part {
+enum ResetTarget {
     /// The physical lines behind the SPIs from this INTID on.
     Lines(u8),
-    /// What the vCPUs share.
-    Shared,
+    /// The state that all vCPUs have in common.
+    Common,
     /// This vCPU.
     Vcpu(u8),
 }
 
-impl Default for Part {
+impl Default for ResetTarget {
     fn default() -> Self {
         Self::Lines(32)
     }
@@ -45,21 +45,21 @@ impl<V: GicArchitecture> Gic<V> {
     /// [`Gic::save`], and none gets one until then.
     pub fn reset(&mut self, step: ResetStep, hw: &mut impl Hardware<V>) -> Option<ResetStep> {
         let next = match step.0 {
-            Part::Lines(first) => {
+            ResetTarget::Lines(first) => {
                 self.enabled_groups = 0;
-                self.release_from(first.into(), hw).map_or(Part::Shared, Part::Lines)
+                self.release_from(first.into(), hw).map_or(ResetTarget::Common, ResetTarget::Lines)
             }
-            Part::Shared => {
-                self.reset_shared();
-                Part::Vcpu(0)
+            ResetTarget::Common => {
+                self.reset_common();
+                ResetTarget::Vcpu(0)
             }
-            Part::Vcpu(vcpu) => {
+            ResetTarget::Vcpu(vcpu) => {
                 self.reset_vcpu(vcpu.into());
                 if vcpu + 1 >= self.vcpu_count {
                     (0..8).for_each(|w| self.reroute(w));
                     return None;
                 }
-                Part::Vcpu(vcpu + 1)
+                ResetTarget::Vcpu(vcpu + 1)
             }
         };
         Some(ResetStep(next))
@@ -125,13 +125,13 @@ impl<V: GicArchitecture> Gic<V> {
         }
     }
 
-    /// Resets what the vCPUs share. The physical lines have been reset; what the model has of them
-    /// has come since.
-    fn reset_shared(&mut self) {
+    /// Resets the state that all vCPUs have in common. The physical lines have been reset; what the
+    /// model has of them has come since.
+    fn reset_common(&mut self) {
         self.waiting = 0;
         for w in 1..8 {
-            let Lines { hw, pending, level, .. } = self.spi[w];
-            let mut came = Lines { hw, pending: pending & hw, ..Lines::RESET };
+            let LineWord { hw, pending, level, .. } = self.spi[w];
+            let mut came = LineWord { hw, pending: pending & hw, ..LineWord::RESET };
             for bit in Bits(level) {
                 came.level |= u32::from(self.is_relayed(w, bit as u32)) << bit;
             }

@@ -1,11 +1,11 @@
 //! Software-generated interrupts on their way from one vCPU to another, without the VM's lock.
 //!
 //! A sender's trap decodes the register ([`decode_sgi_register`], [`decode_sgir`]), posts into the
-//! receivers' words ([`Mailboxes::post`]) and kicks the cores of those that it returns. A
+//! receivers' words ([`SgiBoard::post`]) and kicks the cores of those that it returns. A
 //! receiver moves its word into list registers with [`super::Gic::drain`].
 
 use super::lr::GicArchitecture;
-use super::mail::Mail;
+use super::sgi_words::SgiWords;
 use super::{MAX_VCPUS, VcpuMask};
 use weir_units::IntId;
 
@@ -76,24 +76,24 @@ pub fn decode_sgir(value: u32, sender: usize, all: VcpuMask) -> Sgi {
     Sgi { intid: IntId(value & 15), group1: false, targets }
 }
 
-/// The SGIs posted to the vCPUs of one VM and not yet drained. It lies next to the VM's lock, not
-/// under it.
+/// The SGIs posted to the vCPUs of one VM and not yet drained. The board lies next to the VM's
+/// lock, not under it.
 #[derive(Debug)]
-pub struct Mailboxes<V: GicArchitecture> {
-    words: [V::Mail; MAX_VCPUS],
+pub struct SgiBoard<V: GicArchitecture> {
+    words: [V::SgiWords; MAX_VCPUS],
 }
 
-impl<V: GicArchitecture> Default for Mailboxes<V> {
+impl<V: GicArchitecture> Default for SgiBoard<V> {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl<V: GicArchitecture> Mailboxes<V> {
-    /// Nothing posted.
+impl<V: GicArchitecture> SgiBoard<V> {
+    /// Returns a board without SGIs.
     #[must_use]
     pub const fn new() -> Self {
-        Self { words: [const { V::Mail::EMPTY }; MAX_VCPUS] }
+        Self { words: [const { V::SgiWords::EMPTY }; MAX_VCPUS] }
     }
 
     /// Posts an SGI to its targets and returns those that must be notified: the others are kicked,
@@ -118,12 +118,12 @@ impl<V: GicArchitecture> Mailboxes<V> {
 
     /// Takes what is posted to a vCPU.
     #[inline]
-    pub(super) fn take(&self, vcpu: usize) -> <V::Mail as Mail>::Bits {
+    pub(super) fn take(&self, vcpu: usize) -> <V::SgiWords as SgiWords>::Bits {
         self.words[vcpu & (MAX_VCPUS - 1)].take()
     }
 
-    /// Whether nothing is posted to a vCPU. A vCPU that posts to one of which this is true kicks
-    /// its core.
+    /// Returns whether nothing is posted to a vCPU. A vCPU that posts to such a vCPU kicks its
+    /// core.
     #[must_use]
     pub fn is_empty(&self, vcpu: usize) -> bool {
         self.words[vcpu & (MAX_VCPUS - 1)].is_empty()

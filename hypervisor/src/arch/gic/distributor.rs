@@ -19,8 +19,8 @@ pub const LISTS: usize = 4;
 pub const OWN_ONLY: u8 = 0xb0;
 
 /// The distributor.
-// SAFETY: `Stage1::begin` maps its 4 KiB (GICv2) or 64 KiB, and `Line` and the constants below stay
-// within. Reading changes nothing; interrupts reach EL2 or a guest, never memory.
+// SAFETY: `Stage1::begin` maps its 4 KiB (GICv2) or 64 KiB, and `PhysicalLine` and the constants
+// below stay within. Reading changes nothing; interrupts reach EL2 or a guest, never memory.
 pub const GICD: Device = unsafe { Device::new("gicd", device(Pa(board::GICD))) };
 
 /// The control register.

@@ -81,31 +81,32 @@ fn becomes(patience: u32, done: impl Fn() -> bool) -> bool {
     })
 }
 
-/// A line of the GIC: an INTID and, for those below 32, the core that it is private to.
+/// An interrupt line of the board's GIC: an INTID and, for those below 32, the core that it is
+/// private to.
 #[derive(Clone, Copy)]
-pub struct Line {
+pub struct PhysicalLine {
     intid: IntId,
     /// The registers of private interrupts of the line's core.
     private: Device,
 }
 
-impl Line {
-    /// Line `intid` as core `core` sees it. INTIDs above 1019 are none; they stand for the last one
-    /// here.
+impl PhysicalLine {
+    /// Returns line `intid` as core `core` sees it. INTIDs above 1019 do not exist and stand for
+    /// the last line here.
     #[must_use]
     pub fn new(intid: IntId, core: CoreId) -> Self {
         Self { intid: intid.min(LAST), private: private_registers(core) }
     }
 
-    /// Shared line `intid`, a number from 32 on.
+    /// Returns the line of SPI `intid`, a number from 32 on.
     #[inline(always)]
     #[must_use]
-    pub fn shared(intid: IntId) -> Self {
+    pub fn spi(intid: IntId) -> Self {
         Self { intid: intid.min(LAST), private: GICD }
     }
 
-    /// Where its registers lie: in the distributor, or for the first 32 in the place that belongs
-    /// to a core.
+    /// Returns the device with the line's registers: the distributor, or for a private line the
+    /// registers of its core.
     fn device(self) -> Device {
         if self.intid.is_private() { self.private } else { GICD }
     }
@@ -122,13 +123,13 @@ impl Line {
         self.device().state(registers.nth(u64::from(self.intid.0 / 32))) & self.bit() != 0
     }
 
-    /// Forwards the interrupt, or no longer.
+    /// Starts or stops forwarding the interrupt.
     pub fn set_enabled(self, enabled: bool) {
         self.act(if enabled { SET_ENABLE } else { CLEAR_ENABLE });
     }
 
-    /// Forwards the shared interrupt no longer, as of the return: none that comes later than that
-    /// is seen by a core. Returns false if the distributor does not say so in [`PATIENCE`].
+    /// Stops forwarding the SPI: no core sees an interrupt that comes after the return. Returns
+    /// false if the distributor does not say so in [`PATIENCE`].
     #[must_use]
     pub fn withhold(self) -> bool {
         self.set_enabled(false);
@@ -136,31 +137,31 @@ impl Line {
         !cfg!(feature = "gicv3") || becomes(PATIENCE, || GICD.read(CTLR) >> 31 == 0)
     }
 
-    /// Whether the interrupt is active.
+    /// Returns whether the interrupt is active.
     #[must_use]
     pub fn is_active(self) -> bool {
         self.is(SET_ACTIVE)
     }
 
-    /// Whether the interrupt is pending.
+    /// Returns whether the interrupt is pending.
     #[must_use]
     pub fn is_pending(self) -> bool {
         self.is(SET_PENDING)
     }
 
-    /// Makes it pending, or takes that back.
+    /// Makes the interrupt pending or not pending.
     pub fn set_pending(self, pending: bool) {
         self.act(if pending { SET_PENDING } else { CLEAR_PENDING });
     }
 
-    /// Makes it active, or deactivates it.
+    /// Activates or deactivates the interrupt.
     pub fn set_active(self, active: bool) {
         self.act(if active { SET_ACTIVE } else { CLEAR_ACTIVE });
     }
 
-    /// Edge-triggered or level-sensitive. The line must be disabled (IHI0069, 12.9.9). Sixteen
-    /// lines share the word; shared lines of two VMs may be among them, so callers hold the lock of
-    /// the distributor ([`DISTRIBUTOR`]) for a shared line.
+    /// Makes the line edge-triggered or level-sensitive. The line must be disabled (IHI0069,
+    /// 12.9.9). Sixteen lines are configured in one word, and SPIs of two VMs can be among them.
+    /// For an SPI the caller therefore holds the lock of the distributor ([`DISTRIBUTOR`]).
     pub fn set_edge(self, edge: bool) {
         let word = CONFIG.nth(u64::from(self.intid.0 / 16));
         let bit = 2 << (self.intid.0 % 16 * 2);
@@ -171,14 +172,14 @@ impl Line {
         }
     }
 
-    /// Whether it is edge-triggered.
+    /// Returns whether the line is edge-triggered.
     #[must_use]
     pub fn is_edge(self) -> bool {
         let word = self.device().read(CONFIG.nth(u64::from(self.intid.0 / 16)));
         word & 2 << (self.intid.0 % 16 * 2) != 0
     }
 
-    /// Sends a shared interrupt to core `core`.
+    /// Routes an SPI to core `core`; does nothing for a private line.
     pub fn route(self, core: CoreId) {
         if !self.intid.is_private() {
             route(self.intid, core);
@@ -197,13 +198,13 @@ impl Line {
     }
 }
 
-/// Serialises the read-modify-write of words that several lines share.
+/// Serializes the read-modify-write of words that configure several lines.
 pub static DISTRIBUTOR: Lock<()> = Lock::new(());
 
 /// Brings up the distributor; on the boot core, once.
 pub fn init() {
     GICD.write(CTLR, OFF);
-    reset_shared();
+    reset_spis();
     GICD.write(CTLR, ON);
 }
 
@@ -219,8 +220,8 @@ pub fn init_core(core: CoreId) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Puts every shared interrupt into a known state: disabled, inactive, of EL2's priority and group.
-fn reset_shared() {
+/// Puts every SPI into a known state: disabled, inactive, of EL2's priority and group.
+fn reset_spis() {
     let lines = (GICD.read(TYPER) & 0x1f) * 32 + 32;
     for first in (32..lines.min(1020)).step_by(32) {
         let word = u64::from(first / 32);
@@ -249,7 +250,7 @@ fn reset_private(core: CoreId) {
     registers.write(CONFIG.nth(1), 0);
     for intid in (0..32).map(IntId) {
         let priority = if own.contains(&intid) && intid != SGI_GUEST { OWN } else { GUESTS };
-        Line::new(intid, core).set_priority(priority);
+        PhysicalLine::new(intid, core).set_priority(priority);
     }
     registers.act(SET_ENABLE, enable);
 }

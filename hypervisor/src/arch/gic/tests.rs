@@ -1,8 +1,8 @@
 use super::*;
 use crate::arch::machine::{recorded, set};
 
-/// The lines that one register of 32 bits takes for shared interrupts 32 to 63.
-fn shared_block(group: u32) -> Vec<String> {
+/// The lines that one register of 32 bits takes for the SPIs 32 to 63.
+fn spi_block(group: u32) -> Vec<String> {
     let mut lines = vec![
         "gicd+0x184 acts 0xffffffff".to_owned(),
         "gicd+0x284 acts 0xffffffff".to_owned(),
@@ -31,17 +31,17 @@ fn private_block(base: &str, start: u64, group: u32) -> Vec<String> {
 }
 
 #[test]
-fn shared_lines_are_reset_while_the_gic_is_off() {
+fn spis_are_reset_while_the_gic_is_off() {
     set("gicd+0x4", 1);
     init();
     let mut lines = vec![format!("gicd+0x0 = {OFF:#x}")];
-    lines.extend(shared_block(ALL_GROUPS));
+    lines.extend(spi_block(ALL_GROUPS));
     lines.push(format!("gicd+0x0 = {ON:#x}"));
     assert_eq!(recorded(), lines);
 }
 
 #[test]
-fn each_shared_line_is_reset_once() {
+fn each_spi_is_reset_once() {
     for (typer, words) in [(0, 0), (1, 1), (30, 30), (31, 31)] {
         set("gicd+0x4", typer);
         init();
@@ -56,7 +56,7 @@ fn each_shared_line_is_reset_once() {
 
 #[test]
 fn a_line_acts_on_its_own_bit_alone() {
-    let line = Line::new(IntId(77), CoreId(0));
+    let line = PhysicalLine::new(IntId(77), CoreId(0));
     line.set_enabled(true);
     line.set_enabled(false);
     line.set_pending(true);
@@ -73,7 +73,7 @@ fn a_line_acts_on_its_own_bit_alone() {
 #[test]
 fn an_edge_keeps_the_neighbors_of_its_word() {
     set("gicd+0xc10", 0x0000_0002);
-    let line = Line::new(IntId(66), CoreId(0));
+    let line = PhysicalLine::new(IntId(66), CoreId(0));
     assert!(!line.is_edge());
     line.set_edge(true);
     assert!(line.is_edge());
@@ -84,7 +84,7 @@ fn an_edge_keeps_the_neighbors_of_its_word() {
 
 #[test]
 fn numbers_that_are_none_stay_in_the_registers() {
-    Line::new(IntId(u32::MAX), CoreId(u8::MAX)).set_enabled(true);
+    PhysicalLine::new(IntId(u32::MAX), CoreId(u8::MAX)).set_enabled(true);
     assert_eq!(recorded(), [format!("gicd+0x17c acts {:#x}", 1 << (1019 % 32))]);
 }
 
@@ -167,10 +167,10 @@ mod v3 {
     }
 
     #[test]
-    fn shared_lines_go_to_the_affinity_of_a_core() {
-        Line::new(IntId(33), CoreId(0)).route(CoreId(1));
-        Line::new(IntId(20), CoreId(0)).route(CoreId(1));
-        Line::new(IntId(33), CoreId(0)).route(CoreId(CORES.len() as u8));
+    fn spis_go_to_the_affinity_of_a_core() {
+        PhysicalLine::new(IntId(33), CoreId(0)).route(CoreId(1));
+        PhysicalLine::new(IntId(20), CoreId(0)).route(CoreId(1));
+        PhysicalLine::new(IntId(33), CoreId(0)).route(CoreId(CORES.len() as u8));
         assert_eq!(recorded(), [format!("gicd+0x6108 = {:#x} (64 bits)", CORES[1])]);
     }
 
@@ -187,7 +187,7 @@ mod v3 {
     #[test]
     fn a_withheld_line_waits_for_its_distributor() {
         set_next("gicd+0x0", &[1 << 31, 1 << 31, 0]);
-        assert!(Line::new(IntId(40), CoreId(0)).withhold());
+        assert!(PhysicalLine::new(IntId(40), CoreId(0)).withhold());
         assert_eq!(recorded(), ["gicd+0x184 acts 0x100"]);
         assert_eq!(reads(), ["gicd+0x0"; 3], "until GICD_CTLR.RWP has fallen");
     }
@@ -195,7 +195,7 @@ mod v3 {
     #[test]
     fn a_distributor_that_never_answers_is_given_up() {
         set("gicd+0x0", 1 << 31);
-        assert!(!Line::new(IntId(40), CoreId(0)).withhold());
+        assert!(!PhysicalLine::new(IntId(40), CoreId(0)).withhold());
         assert_eq!(recorded(), ["gicd+0x184 acts 0x100"]);
     }
 
@@ -300,9 +300,9 @@ mod v2 {
     }
 
     #[test]
-    fn shared_lines_go_to_a_core_by_a_byte() {
-        Line::new(IntId(33), CoreId(0)).route(CoreId(1));
-        Line::new(IntId(20), CoreId(0)).route(CoreId(1));
+    fn spis_go_to_a_core_by_a_byte() {
+        PhysicalLine::new(IntId(33), CoreId(0)).route(CoreId(1));
+        PhysicalLine::new(IntId(20), CoreId(0)).route(CoreId(1));
         assert_eq!(recorded(), ["gicd+0x821 = 0x2 (8 bits)"]);
     }
 

@@ -1,7 +1,7 @@
 //! Interrupts of PMUs on boards that the tests are not built for.
 
 use super::*;
-use crate::arch::{gic::Line, machine::recorded};
+use crate::arch::{gic::PhysicalLine, machine::recorded};
 #[cfg(feature = "gicv3")]
 use crate::board::CORES;
 
@@ -25,7 +25,7 @@ fn each_pmus_shared_interrupt_goes_to_its_core() {
     for (core, intid) in (0..).zip(ZCU102) {
         let core = CoreId(core);
         assert_eq!(intid_of(&ZCU102, core), IntId(intid));
-        Line::new(intid_of(&ZCU102, core), core).claim(core);
+        PhysicalLine::new(intid_of(&ZCU102, core), core).claim(core);
         let enable =
             format!("gicd+{:#x} acts {:#x}", 0x100 + 4 * (intid / 32), 1u32 << (intid % 32));
         let priority = format!("gicd+{:#x} = 0x40 (8 bits)", 0x400 + intid);
@@ -38,7 +38,7 @@ fn each_pmus_shared_interrupt_goes_to_its_core() {
 fn a_private_pmu_interrupt_is_not_routed() {
     for core in [0, 3].map(CoreId) {
         assert_eq!(intid_of(&[23], core), IntId(23));
-        Line::new(IntId(23), core).claim(core);
+        PhysicalLine::new(IntId(23), core).claim(core);
         let lines = recorded();
         assert_eq!(lines.len(), 2, "{lines:?}");
         assert!(lines[1].ends_with("acts 0x800000"), "{lines:?}");

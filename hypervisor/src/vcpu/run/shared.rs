@@ -1,4 +1,4 @@
-//! The run loop of a core that vCPUs share.
+//! The run loop of a core that several VMs share.
 
 use super::{
     Core, Exit, RecordKind, VcpuState, arm, attend, give, leave, run, serve_interrupt, timer,
@@ -7,8 +7,8 @@ use crate::trace;
 use weir_abi::Features;
 use weir_trace::record::Origin;
 
-/// As [`super::handle_interrupt`] on a core that vCPUs share: goes on with the current one, or with
-/// the one that has the core now.
+/// Does the work of [`super::handle_interrupt`] on a core that several VMs share: goes on with the
+/// current one, or with the one that has the core now.
 #[inline(never)]
 pub fn handle_interrupt(core: &mut Core, exit: Exit) {
     let (index, came) = (core.id, timer::ticks());
@@ -46,7 +46,7 @@ pub fn set_began(core: &mut Core, ticks: u64) {
     }
 }
 
-/// The same for now, unless it is known already.
+/// Notes that EL2 begins now, unless a begin is noted already.
 pub fn begin(core: &mut Core) {
     if let Some(schedule) = core.schedule.as_deref_mut()
         && schedule.shared.is_some()

@@ -7,7 +7,7 @@ use crate::{
         pmu::pmu_intid,
     },
     mail,
-    vcpu::{cpu, cpu::Heartbeat, devices, fault::fault, interrupts::handle_irq},
+    vcpu::{cpu, cpu::Heartbeat, devices, fault::fault, irq::handle_irq},
     vm::{self, Ending, Vm},
 };
 use core::sync::atomic::Ordering;
@@ -392,7 +392,7 @@ fn a_vm_ends_while_a_vcpu_is_powered_down() {
     wake_by(&[timer_comes]);
     assert_eq!(second.run(), End::Asleep, "the timer of a vCPU off its core does not interrupt");
     recorded();
-    vm.mail.clear();
+    vm.sgis.clear();
     turn_off(vm, &mut first, Ending::Off);
     assert_eq!((second.run(), second.state(0)), (End::Asleep, VcpuState::Off));
     ends(vm, &mut first);

@@ -1,5 +1,6 @@
-//! What only a core that vCPUs share needs: the decision between them, the rules of its lines, and
-//! the account of the time that EL2 takes for vCPUs that do not have the core.
+//! The part of a schedule that only a core needs that several VMs share: the decision between them,
+//! the admission rules of its interrupt lines, and the account of the time that EL2 takes for vCPUs
+//! that do not have the core.
 
 use super::{Calls, CoreSchedule, Member};
 use crate::{arch::timer, vcpu::admission::Rule, vm::VcpuRef};
@@ -7,7 +8,7 @@ use weir_abi::{MAX_VMS, schedule::MAX_RULES};
 use weir_sched::scheduler::Ready;
 use weir_units::Nanos;
 
-/// The rules of a core's lines: the first ones are there.
+/// Admission rules of the device interrupts routed to a core; `None` after the last rule.
 pub type Rules = [Option<Rule>; MAX_RULES];
 
 /// Returns the rules of the lines of `members`, if they share their core.
@@ -26,12 +27,12 @@ pub fn rules(members: &[Option<Member>], share: bool) -> Rules {
 impl Calls {
     fn of(vcpu_ref: &VcpuRef) -> Self {
         let VcpuRef { vm, vcpu, .. } = *vcpu_ref;
-        Self { mail: !vm.mail.is_empty(vcpu), changes: vm.gic.lock().is_wanted(vcpu) }
+        Self { sgis: !vm.sgis.is_empty(vcpu), changes: vm.gic.lock().is_wanted(vcpu) }
     }
 }
 
 impl CoreSchedule {
-    /// The entity of VM `vm`.
+    /// Returns the entity of VM `vm`.
     #[must_use]
     pub fn entity(&self, vm: usize) -> Option<u8> {
         self.shared.as_ref().and_then(|shared| shared.entity(vm))

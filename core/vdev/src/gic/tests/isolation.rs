@@ -414,8 +414,8 @@ fn many<V: GicArchitecture>(implemented: usize) {
     for sgi in 0..16 {
         let sgi =
             super::super::Sgi { intid: IntId(sgi), group1: false, targets: VcpuMask::only(0) };
-        let _ = rig.mail.post(0, sgi);
-        let kick = rig.on(0, |gic, mail, hw| gic.drain(0, mail, hw));
+        let _ = rig.sgis.post(0, sgi);
+        let kick = rig.on(0, |gic, sgis, hw| gic.drain(0, sgis, hw));
         rig.kick(kick);
     }
     let mut seen = Vec::new();

@@ -11,8 +11,8 @@ mod signaling;
 
 use super::lr::{Backing, Entry, ListRegisterState, free_of};
 use super::{
-    Gic, GicAccess, GicArchitecture, Hardware, ListRegisters, Mailboxes, Maintenance, ResetStep,
-    Sgi, VcpuMask, decode_sgir,
+    Gic, GicAccess, GicArchitecture, Hardware, ListRegisters, Maintenance, ResetStep, Sgi,
+    SgiBoard, VcpuMask, decode_sgir,
 };
 use weir_units::IntId;
 
@@ -201,7 +201,7 @@ impl Physical {
 /// The physical distributor.
 pub struct Board {
     private: [[Physical; 32]; 8],
-    shared: Vec<Physical>,
+    spis: Vec<Physical>,
     /// The core that runs now: PPI functions may only be called for it, as on a GICv2 (None: any).
     pub here: Option<usize>,
     /// Accesses so far.
@@ -212,7 +212,7 @@ impl Board {
     pub fn new() -> Self {
         Self {
             private: [[Physical::default(); 32]; 8],
-            shared: vec![Physical::default(); 1024],
+            spis: vec![Physical::default(); 1024],
             here: None,
             accesses: 0,
         }
@@ -222,7 +222,7 @@ impl Board {
         if pintid < 32 {
             &mut self.private[vcpu][pintid as usize]
         } else {
-            &mut self.shared[pintid as usize]
+            &mut self.spis[pintid as usize]
         }
     }
 
@@ -270,7 +270,7 @@ impl<V: GicArchitecture> Hardware<V> for Machine<'_, V> {
 /// A VM's cores, board and GIC together.
 pub struct Rig<V: GicArchitecture> {
     pub gic: Gic<V>,
-    pub mail: Mailboxes<V>,
+    pub sgis: SgiBoard<V>,
     pub cores: Vec<Core<V>>,
     pub board: Board,
     /// Kicked and not yet arrived.
@@ -291,7 +291,7 @@ impl<V: GicArchitecture> Rig<V> {
     pub fn new(vcpus: usize, list_registers: usize, links: &[(u32, u32)]) -> Self {
         let mut rig = Self {
             gic: Gic::new(vcpus, list_registers),
-            mail: Mailboxes::new(),
+            sgis: SgiBoard::new(),
             cores: (0..vcpus).map(|_| Core::new(list_registers)).collect(),
             board: Board::new(),
             kicks: VcpuMask::NONE,
@@ -331,17 +331,17 @@ impl<V: GicArchitecture> Rig<V> {
     pub fn on<R>(
         &mut self,
         vcpu: usize,
-        ask: impl FnOnce(&mut Gic<V>, &Mailboxes<V>, &mut Machine<V>) -> R,
+        ask: impl FnOnce(&mut Gic<V>, &SgiBoard<V>, &mut Machine<V>) -> R,
     ) -> R {
         let mut machine = Machine { core: &mut self.cores[vcpu], board: &mut self.board };
-        ask(&mut self.gic, &self.mail, &mut machine)
+        ask(&mut self.gic, &self.sgis, &mut machine)
     }
 
     /// The same, while PPIs of other cores are out of reach.
     fn alone(
         &mut self,
         vcpu: usize,
-        ask: impl FnOnce(&mut Gic<V>, &Mailboxes<V>, &mut Machine<V>) -> VcpuMask,
+        ask: impl FnOnce(&mut Gic<V>, &SgiBoard<V>, &mut Machine<V>) -> VcpuMask,
     ) {
         self.board.here = Some(vcpu);
         let more = self.on(vcpu, ask);
@@ -365,7 +365,7 @@ impl<V: GicArchitecture> Rig<V> {
     pub fn arrive(&mut self, vcpu: usize) {
         if self.kicks.contains(vcpu) && self.in_flight[vcpu].is_none() {
             self.kicks = self.kicks.without(vcpu);
-            self.alone(vcpu, |gic, mail, hw| gic.drain(vcpu, mail, hw));
+            self.alone(vcpu, |gic, sgis, hw| gic.drain(vcpu, sgis, hw));
         }
     }
 
@@ -454,7 +454,7 @@ impl<V: GicArchitecture> Rig<V> {
 
     /// Posts an SGI; a vCPU takes its own at once.
     pub fn send(&mut self, vcpu: usize, sgi: Sgi) {
-        let notify = self.mail.post(vcpu, sgi);
+        let notify = self.sgis.post(vcpu, sgi);
         if notify.contains(vcpu) {
             self.kicks = self.kicks | VcpuMask::only(vcpu);
             self.arrive(vcpu);

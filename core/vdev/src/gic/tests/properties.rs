@@ -372,7 +372,7 @@ impl<V: GicArchitecture> Play<V> {
             }
         }
         self.note();
-        let mut notify = self.rig.mail.post(vcpu, sgi);
+        let mut notify = self.rig.sgis.post(vcpu, sgi);
         if notify.contains(vcpu) {
             self.rig.kicks = self.rig.kicks | VcpuMask::only(vcpu);
             self.rig.arrive(vcpu);

@@ -2,8 +2,8 @@
 
 use super::super::lr::{Backing, Entry, ListRegisterState};
 use super::super::{
-    GicAccess, GicArchitecture, Mail, Mailboxes, Maintenance, Sgi, SgiRegister, Signaling, V2, V3,
-    VcpuMask, decode_sgi_register, decode_sgir, sgi_target,
+    GicAccess, GicArchitecture, Maintenance, Sgi, SgiBoard, SgiRegister, SgiWords, Signaling, V2,
+    V3, VcpuMask, decode_sgi_register, decode_sgir, sgi_target,
 };
 use super::Rig;
 use core::sync::atomic::{AtomicUsize, Ordering};
@@ -295,7 +295,7 @@ fn gicd_sgir_is_posted() {
     rig.prompt = false;
     rig.write(1, 0xf00, 4, 0x0100_8005);
     for vcpu in [0, 2] {
-        assert!(!rig.mail.is_empty(vcpu) && !rig.gic.is_wanted(vcpu), "no refresh is asked for");
+        assert!(!rig.sgis.is_empty(vcpu) && !rig.gic.is_wanted(vcpu), "no refresh is asked for");
     }
     rig.settle();
     for (vcpu, before) in writes.into_iter().enumerate() {
@@ -342,7 +342,7 @@ fn gicd_sgir_while_the_distributor_is_off() {
 fn one_sgi_from_three_senders() {
     let mut rig = with_33::<V2>(4, 0);
     for sender in 1..4 {
-        let notify = rig.mail.post(sender, decode_sgir(0x0001_0007, sender, VcpuMask::first(4)));
+        let notify = rig.sgis.post(sender, decode_sgir(0x0001_0007, sender, VcpuMask::first(4)));
         assert_eq!(notify.is_empty(), sender > 1, "one kick is enough");
         rig.kicks = rig.kicks | notify;
     }
@@ -369,7 +369,7 @@ fn an_sgi_needs_its_group() {
         rig.redist_write(1, 1, 0x1_0080, 4, if group1 { !0 } else { 0 });
         rig.redist_write(1, 1, 0x1_0100, 4, 1 << 4);
         let notify =
-            rig.mail.post(0, decode_sgi_register(register, 4 << 24 | 2, 0, VcpuMask::first(2)));
+            rig.sgis.post(0, decode_sgi_register(register, 4 << 24 | 2, 0, VcpuMask::first(2)));
         rig.kick(notify);
         assert_eq!(rig.acknowledge(1).is_some(), comes, "{group1} {register:?}");
         rig.end(1);
@@ -380,46 +380,49 @@ fn an_sgi_needs_its_group() {
 fn an_sgi_to_oneself_needs_no_kick() {
     let mut rig = with_33::<V3>(2, 0);
     rig.redist_write(0, 0, 0x1_0100, 4, 1);
-    let notify = rig.mail.post(0, decode_sgi_register(SgiRegister::Sgi0, 1, 0, VcpuMask::first(2)));
+    let notify = rig.sgis.post(0, decode_sgi_register(SgiRegister::Sgi0, 1, 0, VcpuMask::first(2)));
     assert_eq!(notify, VcpuMask::only(0));
-    assert!(rig.on(0, |gic, mail, hw| gic.drain(0, mail, hw)).is_empty());
+    assert!(rig.on(0, |gic, sgis, hw| gic.drain(0, sgis, hw)).is_empty());
     assert_eq!(rig.cores[0].highest().unwrap().1.intid.0, 0);
     assert_eq!(rig.cores[0].writes, 1, "one list register write");
 }
 
 #[test]
-fn mail_keeps_senders_apart() {
-    let mail = Mailboxes::<V2>::new();
+fn sgi_words_keep_senders_apart() {
+    let sgis = SgiBoard::<V2>::new();
     for sender in (0..8).rev() {
         let targets = VcpuMask::only(5);
         let sgi = Sgi { intid: IntId(2 * sender as u32), group1: false, targets };
-        assert_eq!(mail.post(sender, sgi).is_empty(), sender < 7, "one kick is enough");
+        assert_eq!(sgis.post(sender, sgi).is_empty(), sender < 7, "one kick is enough");
     }
-    assert!(!mail.is_empty(5) && mail.is_empty(4));
-    let bits = mail.take(5);
-    assert_eq!(<V2 as GicArchitecture>::Mail::intids(&bits, 0), 0x5555);
+    assert!(!sgis.is_empty(5) && sgis.is_empty(4));
+    let bits = sgis.take(5);
+    assert_eq!(<V2 as GicArchitecture>::SgiWords::intids(&bits, 0), 0x5555);
     for sender in 0..8 {
-        assert_eq!(<V2 as GicArchitecture>::Mail::senders(&bits, IntId(2 * sender)), 1 << sender);
+        assert_eq!(
+            <V2 as GicArchitecture>::SgiWords::senders(&bits, IntId(2 * sender)),
+            1 << sender
+        );
     }
-    assert_eq!(mail.take(5), [0, 0]);
-    assert!(mail.is_empty(5));
+    assert_eq!(sgis.take(5), [0, 0]);
+    assert!(sgis.is_empty(5));
 }
 
 /// A receiver that takes its SGIs when it is notified gets those of all senders.
 #[test]
-fn mail_of_concurrent_senders_is_complete() {
+fn sgis_of_concurrent_senders_are_complete() {
     const ROUNDS: usize = 2_000;
     let begun = Instant::now();
     let wait = || {
         assert!(begun.elapsed() < Duration::from_secs(60), "an SGI waits for its notification");
         std::thread::yield_now();
     };
-    let mail = Mailboxes::<V2>::new();
+    let sgis = SgiBoard::<V2>::new();
     let (notified, taken) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let post = |sender: usize| {
         for round in 1..=ROUNDS {
             let sgi = Sgi { intid: IntId(9), group1: false, targets: VcpuMask::only(3) };
-            notified.fetch_add(mail.post(sender, sgi).iter().count(), Ordering::SeqCst);
+            notified.fetch_add(sgis.post(sender, sgi).iter().count(), Ordering::SeqCst);
             // The next one after the receiver has this one.
             while taken.load(Ordering::SeqCst) >> (16 * (sender / 4)) & 0xffff < round {
                 wait();
@@ -438,7 +441,7 @@ fn mail_of_concurrent_senders_is_complete() {
                 continue;
             }
             answered += 1;
-            let senders = <V2 as GicArchitecture>::Mail::senders(&mail.take(3), IntId(9));
+            let senders = <V2 as GicArchitecture>::SgiWords::senders(&sgis.take(3), IntId(9));
             let each = usize::from(senders & 1) | usize::from(senders >> 4 & 1) << 16;
             taken.fetch_add(each, Ordering::SeqCst);
         }
@@ -599,7 +602,7 @@ fn reset() {
     rig.acknowledge(0);
     rig.leave_all();
     rig.reset(|_| ());
-    rig.mail.clear();
+    rig.sgis.clear();
     for pintid in [27, 140] {
         let line = rig.board.line(0, pintid);
         assert!(!line.enabled && !line.active && !line.latch);
@@ -625,7 +628,7 @@ fn interrupts_for_a_switched_out_vcpu() {
     assert!(!rig.gic.has_pending(0, Signaling::ALL));
     rig.board.line(0, 27).high = true;
     rig.board.line(0, 140).latch = true;
-    let notify = rig.mail.post(1, decode_sgi_register(SgiRegister::Sgi0, 1, 1, VcpuMask::first(2)));
+    let notify = rig.sgis.post(1, decode_sgi_register(SgiRegister::Sgi0, 1, 1, VcpuMask::first(2)));
     rig.kick(notify);
     assert!(rig.board.line(0, 140).active);
     assert!(!rig.board.line(0, 27).enabled && !rig.board.line(0, 27).active);

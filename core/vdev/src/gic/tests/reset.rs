@@ -71,7 +71,7 @@ fn reset<V: GicArchitecture + Debug>(uses: &[(Vec<Access>, u32)], between: &[u32
         hostile(&mut rig, &accesses.iter().filter(own).copied().collect::<Vec<_>>());
     }
     rig.leave_all();
-    rig.mail.clear();
+    rig.sgis.clear();
     // The vCPUs that were kicked are off their cores.
     (rig.prompt, rig.kicks) = (false, VcpuMask::NONE);
     let mut between = between.iter().cycle();
@@ -163,7 +163,7 @@ fn delivered_late<V: GicArchitecture>(intid: u32, pintid: u32, after: usize) {
 
 #[test]
 fn an_interrupt_on_its_way_outlasts_a_reset() {
-    // Two steps for the lines, one for what is shared, two for the vCPUs.
+    // Two steps for the lines, one for the common state, two for the vCPUs.
     for after in 1..5 {
         for (intid, pintid) in [(33, 140), (255, 150), (RELAYED, RELAYED)] {
             delivered_late::<V3>(intid, pintid, after);

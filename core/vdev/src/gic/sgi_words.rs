@@ -1,31 +1,32 @@
-//! The words through which software-generated interrupts reach one vCPU, for each GIC version.
+//! The words in which software-generated interrupts wait for one vCPU, for each GIC version.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use weir_units::IntId;
 
-/// The words of one receiver. Not for callers.
-pub trait Mail {
-    /// Nothing posted.
+/// The SGIs posted to one receiver and not yet taken. Only [`super::SgiBoard`] and the model use
+/// it.
+pub trait SgiWords {
+    /// No SGI is posted.
     const EMPTY: Self;
-    /// What one word holds.
+    /// The SGIs that [`SgiWords::take`] returns.
     type Bits: Copy;
-    /// Posts; true if nothing was waiting before.
+    /// Posts an SGI; returns true if nothing was waiting before.
     fn post(&self, sender: usize, intid: IntId, group1: bool) -> bool;
-    /// Takes all.
+    /// Takes all SGIs.
     fn take(&self) -> Self::Bits;
-    /// Whether nothing waits.
+    /// Returns whether no SGI waits.
     fn is_empty(&self) -> bool;
-    /// The SGIs among `bits` for a receiver with the group 1 `group1`, one bit an INTID.
+    /// Returns the SGIs among `bits` for a receiver with the group 1 `group1`, one bit an INTID.
     fn intids(bits: &Self::Bits, group1: u32) -> u32;
-    /// The senders of an SGI, one bit a vCPU (0 on GICv3, which keeps none).
+    /// Returns the senders of an SGI, one bit a vCPU (0 on GICv3, which keeps none).
     fn senders(bits: &Self::Bits, intid: IntId) -> u8;
 }
 
 /// GICv3: bits 0 to 15 are posted as group 1, bits 16 to 31 as group 0.
 #[derive(Debug)]
-pub struct MailV3(AtomicU32);
+pub struct SgiWordsV3(AtomicU32);
 
-impl Mail for MailV3 {
+impl SgiWords for SgiWordsV3 {
     const EMPTY: Self = Self(AtomicU32::new(0));
     type Bits = u32;
 
@@ -61,14 +62,14 @@ impl Mail for MailV3 {
 
 /// GICv2: 16 bits a sender, four senders a word.
 #[derive(Debug)]
-pub struct MailV2 {
+pub struct SgiWordsV2 {
     words: [AtomicU64; 2],
     /// The words that something was posted to, one bit each: one receiver is notified once, no
     /// matter how many vCPUs post to it.
     posted: AtomicU32,
 }
 
-impl Mail for MailV2 {
+impl SgiWords for SgiWordsV2 {
     const EMPTY: Self =
         Self { words: [AtomicU64::new(0), AtomicU64::new(0)], posted: AtomicU32::new(0) };
     type Bits = [u64; 2];

@@ -1,9 +1,9 @@
-//! Interrupts of the VMs: between the model of the virtual GIC (`weir_vdev::gic`), which decides,
-//! and the board's GIC.
+//! The hardware side of the VMs' virtual GICs: connects their model (`weir_vdev::gic`), which
+//! decides, to the board's GIC.
 
 use crate::{
     arch::{
-        gic::{self, Line, Version},
+        gic::{self, PhysicalLine, Version},
         relax,
     },
     mail,
@@ -14,18 +14,19 @@ use weir_abi::MAX_CORES;
 use weir_units::{CoreId, IntId};
 use weir_vdev::gic::{Hardware, ListRegisters, Maintenance, VcpuMask};
 
-/// The list registers of this core, and the physical lines that a VM was given.
-pub struct Lines {
+/// The hardware behind a VM's virtual GIC: the list registers of this core, and the physical lines
+/// that the VM was given.
+pub struct GicHardware {
     vm: &'static Vm,
 }
 
 #[cfg(feature = "gicv3")]
 mod lists {
-    use super::{Lines, ListRegisters, Maintenance, Version};
+    use super::{GicHardware, ListRegisters, Maintenance, Version};
     use crate::arch::{gic::LISTS, sysreg::icc};
     use weir_vdev::gic::free_of;
 
-    impl ListRegisters<Version> for Lines {
+    impl ListRegisters<Version> for GicHardware {
         #[inline(always)]
         fn read(&self, index: usize) -> u64 {
             icc::read_lr(index)
@@ -68,7 +69,7 @@ mod lists {
 }
 
 #[cfg(feature = "gicv2")]
-impl ListRegisters<Version> for Lines {
+impl ListRegisters<Version> for GicHardware {
     #[inline(always)]
     fn read(&self, index: usize) -> u32 {
         gic::read_lr(index)
@@ -96,27 +97,26 @@ impl ListRegisters<Version> for Lines {
     }
 }
 
-impl Lines {
-    /// Of VM `vm`.
+impl GicHardware {
+    /// Returns the hardware behind the virtual GIC of VM `vm`.
     #[must_use]
     pub fn new(vm: &'static Vm) -> Self {
         Self { vm }
     }
 
     #[inline(always)]
-    fn line(&self, vcpu: usize, intid: IntId) -> Line {
+    fn line(&self, vcpu: usize, intid: IntId) -> PhysicalLine {
         if intid.is_private() {
-            Line::new(intid, self.vm.core_of(vcpu))
+            PhysicalLine::new(intid, self.vm.core_of(vcpu))
         } else {
-            Line::shared(intid)
+            PhysicalLine::spi(intid)
         }
     }
 }
 
-impl Hardware<Version> for Lines {
+impl Hardware<Version> for GicHardware {
     fn set_enabled(&mut self, vcpu: usize, intid: IntId, on: bool) {
-        // What is masked for want of credit, which only shared lines can be, is enabled when there
-        // is some.
+        // Only SPIs can be masked for want of credit. They are enabled when there is credit again.
         let on = on && (intid.is_private() || !is_masked(intid));
         self.line(vcpu, intid).set_enabled(on);
     }
@@ -173,7 +173,7 @@ fn kick_each(vm: &Vm, mask: VcpuMask) {
     kick_some(vm, mask);
 }
 
-/// The same for at least one vCPU, as part of the caller.
+/// Does what [`kick`] does for at least one vCPU, inlined into the caller.
 #[inline(always)]
 pub fn kick_some(vm: &Vm, mask: VcpuMask) {
     gic::send(mask.iter().map(|vcpu| vm.core_of(vcpu)), gic::SGI_GUEST);
@@ -182,7 +182,7 @@ pub fn kick_some(vm: &Vm, mask: VcpuMask) {
 /// Kicks the others of `mask`, and refreshes vCPU `vcpu`'s own list registers if it is in it.
 pub fn settle(vm: &'static Vm, vcpu: usize, mask: VcpuMask) {
     let others = if mask.contains(vcpu) {
-        let more = vm.gic.lock().refresh(vcpu, &mut Lines::new(vm));
+        let more = vm.gic.lock().refresh(vcpu, &mut GicHardware::new(vm));
         mask.without(vcpu) | more.without(vcpu)
     } else {
         mask
@@ -221,8 +221,8 @@ pub fn fold_others(vm: &'static Vm, vcpu: usize, core: CoreId, mask: VcpuMask) {
     }
 }
 
-/// The same for every vCPU on core `core`, the caller's; of those that are off it nothing is in the
-/// list registers.
+/// Records the list registers for every vCPU of core `core`, the caller's. A vCPU that is off the
+/// core has nothing in them.
 pub fn fold_all(core: CoreId) {
     for vcpu_ref in vm::vcpus_of_core(core) {
         fold_own(vcpu_ref.vm, vcpu_ref.vcpu);
@@ -231,11 +231,11 @@ pub fn fold_all(core: CoreId) {
 
 /// Records what is in this core's list registers, for the cores that asked.
 pub fn fold_own(vm: &'static Vm, vcpu: usize) {
-    let shared = vm.vcpu(vcpu);
-    let asked = shared.folds_asked.load(Ordering::Relaxed);
-    if !shared.parked.load(Ordering::Relaxed) {
-        vm.gic.lock().fold(vcpu, &Lines::new(vm));
+    let state = vm.vcpu(vcpu);
+    let asked = state.folds_asked.load(Ordering::Relaxed);
+    if !state.parked.load(Ordering::Relaxed) {
+        vm.gic.lock().fold(vcpu, &GicHardware::new(vm));
     }
     // Release: see `fold_others`.
-    shared.folds_done.store(asked, Ordering::Release);
+    state.folds_done.store(asked, Ordering::Release);
 }

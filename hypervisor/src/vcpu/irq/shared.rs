@@ -1,4 +1,4 @@
-//! Interrupts of a core that vCPUs share.
+//! Interrupts of a core that several VMs share.
 
 use super::{deliver_slowly, drain};
 use crate::{
@@ -11,18 +11,19 @@ use weir_abi::Features;
 use weir_trace::wire::ExitCause;
 use weir_units::IntId;
 
-/// A device interrupt came on a core that vCPUs share, was acknowledged, and its priority dropped.
+/// Gives a device interrupt to its VM on a core that several VMs share. The interrupt has been
+/// acknowledged, and its priority dropped.
 pub fn share_out(core: &mut Core, intid: IntId) {
     let index = core.id;
     if !Features::SHARED_CORES.is_built() {
-        return gic::Line::new(intid, index).set_active(false);
+        return gic::PhysicalLine::new(intid, index).set_active(false);
     }
     let vcpu_ref = vm::owner(intid).and_then(|vm| vcpu_on(vm, index));
     let is_current = vcpu_ref.is_some_and(|vcpu_ref| {
         core.current.is_some_and(|current| core::ptr::eq(current, vcpu_ref))
     });
     let (Some(schedule), Some(vcpu_ref)) = (core.schedule.as_deref_mut(), vcpu_ref) else {
-        return gic::Line::new(intid, index).set_active(false);
+        return gic::PhysicalLine::new(intid, index).set_active(false);
     };
     trace::push(vcpu_ref.ring, vcpu_ref.origin.tag(trace::RecordKind::Interrupt, intid.0), 0, 0);
     let now = timer::now_ns();
@@ -44,7 +45,8 @@ pub fn share_out(core: &mut Core, intid: IntId) {
     schedule.account = schedule.account.with(entity);
 }
 
-/// SGIs of guests, or changes that other vCPUs made in a distributor, on a core that vCPUs share.
+/// Handles SGIs of guests, and changes that other vCPUs made in a distributor, on a core that
+/// several VMs share.
 pub fn message(core: &mut Core) {
     if !Features::SHARED_CORES.is_built() {
         return;

@@ -1,4 +1,4 @@
-//! Interrupts: the fast path while a guest runs, and EL2's own.
+//! The IRQ exception: the fast path while a guest runs, and EL2's own interrupts.
 
 mod shared;
 
@@ -16,9 +16,8 @@ use crate::{
     console, mail,
     report::{self, Report},
     vm::{
-        VcpuRef, focus,
-        interrupts::{Lines, kick},
-        pci,
+        VcpuRef, focus, pci,
+        virtual_gic::{GicHardware, kick},
     },
 };
 use weir_abi::INTID_LIMIT;
@@ -39,15 +38,15 @@ pub extern "C" fn handle_irq(core: &mut Core) -> Exit {
     if intid == gic::PPI_VIRTUAL_TIMER {
         gic::drop_priority(iar);
         vcpu_ref.interrupt(ExitCause::Timer, intid);
-        if !vm.gic.lock().put_private(vcpu, intid, &mut Lines::new(vm)) {
+        if !vm.gic.lock().put_private(vcpu, intid, &mut GicHardware::new(vm)) {
             return deliver(vcpu_ref, intid);
         }
         return Exit::RESUME;
     }
     if (32..INTID_LIMIT.into()).contains(&intid.0) {
-        // A line of EL2's own is no guest's, so that nothing is ready for it.
-        if !vm.gic.lock().put_shared(vcpu, intid, &mut Lines::new(vm)) {
-            return shared_slowly(core, vcpu_ref, iar);
+        // EL2 owns some SPIs. No guest has them, so nothing is ready for them here.
+        if !vm.gic.lock().put_spi(vcpu, intid, &mut GicHardware::new(vm)) {
+            return spi_slowly(core, vcpu_ref, iar);
         }
         gic::drop_priority(iar);
         vcpu_ref.interrupt(ExitCause::DeviceIrq, intid);
@@ -65,10 +64,10 @@ pub extern "C" fn handle_irq(core: &mut Core) -> Exit {
     others(core, vcpu_ref, iar)
 }
 
-/// A shared interrupt that is not put into a list register at once: one of EL2's own, or one that
-/// the guest can't take now.
+/// Handles an SPI that is not put into a list register at once: one of EL2's own, or one that the
+/// guest cannot take now.
 #[inline(never)]
-fn shared_slowly(core: &mut Core, vcpu_ref: &'static VcpuRef, iar: u64) -> Exit {
+fn spi_slowly(core: &mut Core, vcpu_ref: &'static VcpuRef, iar: u64) -> Exit {
     let intid = gic::intid(iar);
     if is_pmu(intid) || intid == UART_LINE || intid == SMMU_LINE {
         return others(core, vcpu_ref, iar);
@@ -181,7 +180,7 @@ fn slow(core: &mut Core, iar: u64) -> Exit {
 #[inline(never)]
 fn deliver(vcpu_ref: &'static VcpuRef, intid: IntId) -> Exit {
     let VcpuRef { vm, vcpu, .. } = *vcpu_ref;
-    let mask = vm.gic.lock().deliver_slowly(vcpu, intid, &mut Lines::new(vm));
+    let mask = vm.gic.lock().deliver_slowly(vcpu, intid, &mut GicHardware::new(vm));
     kick(vm, mask);
     Exit::resume()
 }
@@ -197,7 +196,7 @@ fn deliver_slowly(vcpu_ref: &'static VcpuRef, intid: IntId) {
 pub fn drain(vcpu_ref: &'static VcpuRef) -> Exit {
     let VcpuRef { vm, vcpu, counts, .. } = *vcpu_ref;
     counts.injected();
-    let left = vm.gic.lock().put_posted(vcpu, &vm.mail, &mut Lines::new(vm));
+    let left = vm.gic.lock().put_posted(vcpu, &vm.sgis, &mut GicHardware::new(vm));
     match left {
         None => Exit::resume(),
         Some(left) => take_posted(vcpu_ref, left),
@@ -210,7 +209,7 @@ pub fn drain(vcpu_ref: &'static VcpuRef) -> Exit {
 #[expect(clippy::needless_pass_by_value, reason = "a reference would be to the caller's frame")]
 fn take_posted(vcpu_ref: &'static VcpuRef, left: Posted<Version>) -> Exit {
     let VcpuRef { vm, vcpu, .. } = *vcpu_ref;
-    let mask = vm.gic.lock().take_posted(vcpu, &left, &mut Lines::new(vm));
+    let mask = vm.gic.lock().take_posted(vcpu, &left, &mut GicHardware::new(vm));
     kick(vm, mask);
     Exit::resume()
 }
@@ -274,7 +273,7 @@ fn own_interrupt_slowly(core: &mut Core) -> Exit {
         gic::PPI_MAINTENANCE => {
             count(ExitCause::Maintenance);
             if let Some(&VcpuRef { vm, vcpu, .. }) = vcpu_ref {
-                let mask = vm.gic.lock().refresh(vcpu, &mut Lines::new(vm));
+                let mask = vm.gic.lock().refresh(vcpu, &mut GicHardware::new(vm));
                 kick(vm, mask);
             }
             // Its level falls with what the model just changed; ended before, it would come again.
