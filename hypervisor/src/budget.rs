@@ -21,7 +21,7 @@ use crate::{
 };
 use core::{cell::UnsafeCell, sync::atomic::Ordering};
 use weir_abi::{Features, MAX_CORES, MAX_VMS, regulation};
-use weir_budget::{BudgetVerdict, Periods, Regulate, Regulator, Shared};
+use weir_budget::{BudgetVerdict, GroupBudget, Periods, Regulate, Regulator};
 pub use weir_budget::{Counts, Event};
 use weir_trace::counter_page::CounterPage;
 use weir_trace::record::{Accesses, MOST_OTHER};
@@ -45,7 +45,7 @@ fn counted_on(core: CoreId) -> Counts {
 }
 
 /// What MemGuard's VMs share: one pool for all of them.
-static MEMGUARD: Shared = Shared::new();
+static MEMGUARD: GroupBudget = GroupBudget::new();
 
 /// A core's access to the budget of one of its vCPUs, if the vCPU has one.
 pub type Handle = Optional<&'static mut Budget, { Features::BUDGETS.is_built() }>;
@@ -93,7 +93,7 @@ enum Source {
 pub struct Budget {
     source: Source,
     regulator: Regulator,
-    shared: &'static Shared,
+    group: &'static GroupBudget,
     periods: Periods,
     /// When the next period begins.
     boundary: u64,
@@ -159,7 +159,7 @@ impl Budget {
             quick: false,
             source,
             regulator,
-            shared: shared(vcpu_ref),
+            group: group(vcpu_ref),
             periods: setting.periods(),
             boundary: 0,
             deadline: 0,
@@ -321,7 +321,7 @@ impl Budget {
             self.follow(vcpu_ref);
         }
         let BudgetVerdict { run, limit, wake } =
-            self.regulator.step(self.shared, Nanos(now), counts, event);
+            self.regulator.step(self.group, Nanos(now), counts, event);
         let used = counts.minus(self.begun);
         let held = self.limit;
         if run {
@@ -379,7 +379,7 @@ impl Budget {
         }
         self.quick = self.plain && !self.off && !self.loads && self.away.is_none();
         if wake != 0 {
-            wake_members(core, self.shared, wake);
+            wake_members(core, self.group, wake);
         }
     }
 
@@ -465,27 +465,27 @@ fn record_writes(vcpu_ref: &VcpuRef, kind: RecordKind, used: u64, budget: u64) {
     trace::push(vcpu_ref.ring, vcpu_ref.origin.tag(kind, Accesses::Writes as u32), used, budget);
 }
 
-/// What a vCPU's regulator shares with others: see `weir_budget::RegulatorKind`.
-fn shared(vcpu_ref: &VcpuRef) -> &'static Shared {
+/// Returns the group budget of a vCPU's regulator: see `weir_budget::RegulatorKind`.
+fn group(vcpu_ref: &VcpuRef) -> &'static GroupBudget {
     let its = &vcpu_ref.vm.view().vm.regulation;
     match its.kind {
         regulation::MEMGUARD => &MEMGUARD,
         regulation::COMPENSATION => vm::at(its.critical.into())
-            .map_or(&vcpu_ref.vm.budget.shared, |critical| &critical.budget.shared),
-        _ => &vcpu_ref.vm.budget.shared,
+            .map_or(&vcpu_ref.vm.budget.group, |critical| &critical.budget.group),
+        _ => &vcpu_ref.vm.budget.group,
     }
 }
 
-/// Interrupts the other cores with a suspended vCPU that the regulator names in `wake` and that
-/// shares `with`. The regulator names each at most once in a period
+/// Interrupts the other cores with a suspended vCPU that the regulator names in `wake` and that is
+/// of the group `with`. The regulator names each at most once in a period
 /// (`weir_budget::BudgetVerdict::wake`).
 #[cold]
-fn wake_members(core: CoreId, with: &'static Shared, wake: u32) {
+fn wake_members(core: CoreId, with: &'static GroupBudget, wake: u32) {
     let is_named = |vcpu_ref: &VcpuRef| {
         let view = vcpu_ref.vm.view();
         let setting = system::get().setting(view.index, vcpu_ref.vcpu);
         setting.is_some_and(|setting| setting.member_bit() & wake != 0)
-            && core::ptr::eq(shared(vcpu_ref), with)
+            && core::ptr::eq(group(vcpu_ref), with)
     };
     for other in (0..MAX_CORES as u8).map(CoreId).filter(|other| *other != core) {
         if vm::vcpus_of_core(other).any(is_named) {

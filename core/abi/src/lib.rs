@@ -413,7 +413,7 @@ fn overlap(a: &Range<u64>, b: &Range<u64>) -> bool {
     a.start < b.end && b.start < a.end
 }
 
-fn part<T>(table: &[T], first: u32, count: u32) -> Option<&[T]> {
+fn table_entries<T>(table: &[T], first: u32, count: u32) -> Option<&[T]> {
     table.get(first as usize..)?.get(..count as usize)
 }
 
@@ -680,9 +680,9 @@ impl<'a> PackedSystem<'a> {
         Some(VmView {
             index,
             vm,
-            regions: part(self.regions, vm.first_region, vm.regions)?,
-            segments: part(self.segments, vm.first_segment, vm.segments)?,
-            irqs: part(self.irqs, vm.first_irq, vm.irqs)?,
+            regions: table_entries(self.regions, vm.first_region, vm.regions)?,
+            segments: table_entries(self.segments, vm.first_segment, vm.segments)?,
+            irqs: table_entries(self.irqs, vm.first_irq, vm.irqs)?,
         })
     }
 }

@@ -47,8 +47,8 @@ pub struct PackedCache {
     pub size: u64,
     /// See [`cache::CacheGeometry::ways`].
     pub ways: u64,
-    /// See [`cache::CacheGeometry::line`].
-    pub line: u64,
+    /// See [`cache::CacheGeometry::cache_line`].
+    pub cache_line: u64,
 }
 
 /// Pages that belong together: those of their owner's page classes from the one at `pa` on, as many
@@ -149,8 +149,8 @@ impl<'a> PackedSystem<'a> {
     /// The last-level cache of the platform file, if it has one.
     #[must_use]
     pub fn cache(&self) -> Option<cache::CacheGeometry> {
-        let PackedCache { size, ways, line } = self.header.cache;
-        (size > 0).then_some(cache::CacheGeometry { size, ways, line })
+        let PackedCache { size, ways, cache_line } = self.header.cache;
+        (size > 0).then_some(cache::CacheGeometry { size, ways, cache_line })
     }
 
     /// The address bits that some owner's colors depend on: the colors of each owner have every

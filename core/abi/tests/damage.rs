@@ -64,7 +64,7 @@ fn header() -> PackedHeader {
         image_len: 0x10_0000,
         memory_end: 0x8000_0000,
         functions: Functions { colors: 0xf000, banks: [0; 8] },
-        cache: PackedCache { size: 1 << 20, ways: 16, line: 64 },
+        cache: PackedCache { size: 1 << 20, ways: 16, cache_line: 64 },
         classes: ALL,
         memory: PageSpan::default(),
     }

@@ -1,7 +1,7 @@
 use crate::word::Word;
 use crate::{
-    BudgetVerdict, Counts, Event, Refused, Regulate, Setting, Shared, clock::Clock, setting::Part,
-    shared::Parts,
+    BudgetVerdict, Counts, Event, GroupBudget, Refused, Regulate, Setting, clock::Clock,
+    group::GroupWords, setting::VcpuShare,
 };
 use core::num::NonZeroU32;
 use weir_units::Nanos;
@@ -30,11 +30,11 @@ use weir_units::Nanos;
 /// **Bound.** In a window the critical VM suffers, as the sum of min(A(j), U(j)), at most N Q, from
 /// each VM that it compensates and for each of the two counters, and one overshoot (without debt
 /// one for each period). The VM itself uses at most N (N + 1) / 2 Q in a window. With
-/// [`super::BudgetScope::Vm`] Q is the VM's, and each vCPU is granted its part of Q - A.
+/// [`super::BudgetScope::Vm`] Q is the VM's, and each vCPU is granted its share of Q - A.
 #[derive(Clone, Debug)]
 pub struct Compensation {
     clock: Clock,
-    part: Part,
+    share: VcpuShare,
     debt: bool,
     /// The VM's Q, or each vCPU's.
     whole: Counts,
@@ -65,13 +65,13 @@ impl Compensation {
     /// The regulator that `setting` describes.
     #[must_use]
     pub const fn new(setting: &Setting) -> Self {
-        let part = setting.part();
+        let share = setting.vcpu_share();
         Self {
             clock: Clock::new(setting),
-            part,
+            share,
             debt: setting.debt,
             whole: setting.budget,
-            budget: part.of(setting.budget),
+            budget: share.of(setting.budget),
             window: match NonZeroU32::new(setting.window) {
                 Some(window) => window,
                 None => NonZeroU32::MIN,
@@ -97,26 +97,26 @@ impl Compensation {
     ///
     /// If the budget gives this vCPU nothing; the old one stays.
     pub const fn set_budget(&mut self, budget: Counts) -> Result<(), Refused> {
-        let part = self.part.of(budget);
-        if part.is_nothing() {
+        let own = self.share.of(budget);
+        if own.is_nothing() {
             return Err(Refused::NoBudget);
         }
         self.whole = budget;
-        self.budget = part;
+        self.budget = own;
         self.changed = true;
         Ok(())
     }
 }
 
 impl Compensation {
-    fn begin<W: Word>(&mut self, shared: &Parts<W>, now: Nanos, counts: Counts, passed: u64) {
+    fn begin<W: Word>(&mut self, group: &GroupWords<W>, now: Nanos, counts: Counts, passed: u64) {
         let last = core::mem::replace(&mut self.period, self.clock.index(now));
         let unseen = self.budget.times(passed.saturating_sub(1));
         let base = if self.debt { counts.least(self.limit.plus(unseen)) } else { counts };
         let window = u64::from(self.window.get());
         let same_window = last / window == self.period / window;
         if passed == 1 && last != 0 && same_window && !self.changed {
-            self.settle(shared);
+            self.settle(group);
             let used = base.minus(self.base);
             let taken = used.minus(self.budget).least(self.credit);
             self.credit = self.credit.minus(taken);
@@ -128,18 +128,18 @@ impl Compensation {
         }
         self.base = base;
         self.limit = base.plus(self.budget).plus(self.credit);
-        self.settle(shared);
+        self.settle(group);
     }
 
     /// Adds what the open period gives, if its A is known by now.
-    fn settle<W: Word>(&mut self, shared: &Parts<W>) {
+    fn settle<W: Word>(&mut self, group: &GroupWords<W>) {
         let Some(Open { period, taken }) = self.open else { return };
-        let Some(critical) = shared.usage.total(self.critical_vcpus, period) else { return };
+        let Some(critical) = group.usage.total(self.critical_vcpus, period) else { return };
         self.open = None;
         let gain = |whole: u64, critical: u64, taken: u64| {
             whole
                 .checked_sub(critical)
-                .map_or(0, |unused| self.part.share(unused).saturating_add(taken))
+                .map_or(0, |unused| self.share.of_count(unused).saturating_add(taken))
         };
         let gain = Counts {
             reads: gain(self.whole.reads, critical.reads, taken.reads),
@@ -151,16 +151,16 @@ impl Compensation {
 
     pub(super) fn step_on<W: Word>(
         &mut self,
-        shared: &Parts<W>,
+        group: &GroupWords<W>,
         now: Nanos,
         counts: Counts,
     ) -> BudgetVerdict {
         let passed = self.clock.passed(now);
         if passed != 0 {
-            self.begin(shared, now, counts, passed);
+            self.begin(group, now, counts, passed);
         }
         if counts.reached(self.limit) && !self.changed {
-            self.settle(shared);
+            self.settle(group);
         }
         BudgetVerdict::judge(counts, self.limit)
     }
@@ -168,7 +168,7 @@ impl Compensation {
 
 impl Regulate for Compensation {
     #[inline]
-    fn step(&mut self, shared: &Shared, now: Nanos, counts: Counts, _: Event) -> BudgetVerdict {
-        self.step_on(&shared.0, now, counts)
+    fn step(&mut self, group: &GroupBudget, now: Nanos, counts: Counts, _: Event) -> BudgetVerdict {
+        self.step_on(&group.0, now, counts)
     }
 }

@@ -1,7 +1,7 @@
 use crate::word::Word;
 use crate::{
-    BudgetVerdict, Counts, Event, Refused, Regulate, Setting, Shared, clock::Clock, setting::Part,
-    shared::Parts,
+    BudgetVerdict, Counts, Event, GroupBudget, Refused, Regulate, Setting, clock::Clock,
+    group::GroupWords, setting::VcpuShare,
 };
 use weir_units::Nanos;
 
@@ -26,7 +26,7 @@ use weir_units::Nanos;
 #[derive(Clone, Debug)]
 pub struct Static {
     clock: Clock,
-    part: Part,
+    share: VcpuShare,
     debt: bool,
     /// The vCPU's own budget.
     budget: Counts,
@@ -40,12 +40,12 @@ impl Static {
     /// The regulator that `setting` describes.
     #[must_use]
     pub const fn new(setting: &Setting) -> Self {
-        let part = setting.part();
+        let share = setting.vcpu_share();
         Self {
             clock: Clock::new(setting),
-            part,
+            share,
             debt: setting.debt,
-            budget: part.of(setting.budget),
+            budget: share.of(setting.budget),
             limit: Counts::NEVER,
             publisher: Publisher::new(setting),
         }
@@ -57,11 +57,11 @@ impl Static {
     ///
     /// If the budget gives this vCPU nothing; the old one stays.
     pub const fn set_budget(&mut self, budget: Counts) -> Result<(), Refused> {
-        let part = self.part.of(budget);
-        if part.is_nothing() {
+        let own = self.share.of(budget);
+        if own.is_nothing() {
             return Err(Refused::NoBudget);
         }
-        self.budget = part;
+        self.budget = own;
         Ok(())
     }
 
@@ -87,14 +87,14 @@ impl Static {
     #[inline]
     pub(super) fn step_on<W: Word>(
         &mut self,
-        shared: &Parts<W>,
+        group: &GroupWords<W>,
         now: Nanos,
         counts: Counts,
     ) -> BudgetVerdict {
         let passed = self.clock.passed(now);
         if passed != 0 {
             if let Some(publisher) = &mut self.publisher {
-                publisher.publish(shared, self.clock.index(now), counts);
+                publisher.publish(group, self.clock.index(now), counts);
             }
             let fresh = counts.plus(self.budget);
             self.limit = if self.debt {
@@ -110,8 +110,8 @@ impl Static {
 
 impl Regulate for Static {
     #[inline]
-    fn step(&mut self, shared: &Shared, now: Nanos, counts: Counts, _: Event) -> BudgetVerdict {
-        self.step_on(&shared.0, now, counts)
+    fn step(&mut self, group: &GroupBudget, now: Nanos, counts: Counts, _: Event) -> BudgetVerdict {
+        self.step_on(&group.0, now, counts)
     }
 }
 
@@ -131,9 +131,9 @@ impl Publisher {
     /// Publishes the period before `period`. Of several that passed unseen only the last is
     /// published, with the use of all: as none of them can have used more, no VM is compensated for
     /// what was used.
-    pub(super) fn publish<W: Word>(&mut self, shared: &Parts<W>, period: u64, counts: Counts) {
+    pub(super) fn publish<W: Word>(&mut self, group: &GroupWords<W>, period: u64, counts: Counts) {
         if let Some(opened) = self.opened.replace(counts) {
-            shared.usage.publish(self.vcpu, period.saturating_sub(1), counts.minus(opened));
+            group.usage.publish(self.vcpu, period.saturating_sub(1), counts.minus(opened));
         }
     }
 }

@@ -4,9 +4,9 @@
 //! Every operation is bounded, and none panics, overflows or allocates.
 //!
 //! A *driver* (the hypervisor, or the simulator) has one [`Regulator`] for each regulated vCPU and
-//! one [`Shared`] for each VM and for MemGuard's domain. It passes to the regulator what happened
-//! ([`Event`]), when, and how far the vCPU's counters are; the [`BudgetVerdict`] says whether the
-//! vCPU may run and at which counts to ask again.
+//! one [`GroupBudget`] for each VM and for MemGuard's domain. It passes to the regulator what
+//! happened ([`Event`]), when, and how far the vCPU's counters are; the [`BudgetVerdict`] says
+//! whether the vCPU may run and at which counts to ask again.
 //!
 //! What the driver owes:
 //! - [`Event::Start`] once, at boot, never at a VM's restart; a second one is taken for a
@@ -18,7 +18,7 @@
 //! - [`Event::Count`] when a counter reached the limit, when it was polled, and when another's
 //!   [`BudgetVerdict::wake`] asks for it, which must not arrive before what that other's step
 //!   stored. [`Event::Descheduled`] instead for a vCPU that does not have its core.
-//! - Counts that only grow, and the [`Shared`] that [`RegulatorKind`] names.
+//! - Counts that only grow, and the [`GroupBudget`] that [`RegulatorKind`] names.
 //!
 //! Time decides, not the event's name: whichever event is the first at or after a boundary
 //! replenishes, and a `Period` that comes early or twice replenishes nothing. In what follows *a
@@ -32,14 +32,14 @@
 //! use weir_budget::Regulate;
 //! use weir_budget::Regulator;
 //! use weir_budget::Setting;
-//! use weir_budget::Shared;
+//! use weir_budget::GroupBudget;
 //!
-//! static SHARED: Shared = Shared::new();
+//! static GROUP: GroupBudget = GroupBudget::new();
 //! let setting = Setting::new(Nanos(1_000_000), Counts::one(4000), 0, 1);
 //! setting.check()?;
 //! let mut regulator = Regulator::new(&setting);
 //! let mut step = |now, reads, event| {
-//!     regulator.step(&SHARED, Nanos(now), Counts { reads, writes: 0 }, event)
+//!     regulator.step(&GROUP, Nanos(now), Counts { reads, writes: 0 }, event)
 //! };
 //! assert_eq!(step(0, 0, Event::Start).limit.reads, 4000);
 //! // Two accesses were under way when the interrupt came. The next budget is smaller by them.
@@ -54,21 +54,21 @@ mod clock;
 mod compensation;
 mod counts;
 mod fixed;
+mod group;
 mod memguard;
 mod periods;
 mod pool;
 mod setting;
-mod shared;
 mod word;
 
 pub use compensation::Compensation;
 pub use counts::Counts;
 pub use fixed::Static;
+pub use group::GroupBudget;
 pub use memguard::Memguard;
 pub use periods::Periods;
 pub use pool::Pool;
 pub use setting::{BudgetScope, MAX_VCPUS, Refused, RegulatorKind, Setting};
-pub use shared::Shared;
 
 use weir_units::Nanos;
 
@@ -98,7 +98,7 @@ pub struct BudgetVerdict {
     /// The cumulative counts at which to ask again, whichever is reached first; `u64::MAX` is
     /// never.
     pub limit: Counts,
-    /// Budget has come free for these suspended vCPUs of this [`Shared`], by
+    /// Budget has come free for these suspended vCPUs of this [`GroupBudget`], by
     /// [`Setting::member_bit`]: step them with [`Event::Count`]. A driver that does not leaves them
     /// suspended until their next period, which costs throughput and breaks no bound. All verdicts
     /// of a period together name a vCPU at most once, with [`Setting::spare`] at most twice.
@@ -124,7 +124,13 @@ impl BudgetVerdict {
 /// A regulator's one operation.
 pub trait Regulate {
     /// Takes note of `event` at `now`, with the vCPU's counters at `counts`, and decides.
-    fn step(&mut self, shared: &Shared, now: Nanos, counts: Counts, event: Event) -> BudgetVerdict;
+    fn step(
+        &mut self,
+        group: &GroupBudget,
+        now: Nanos,
+        counts: Counts,
+        event: Event,
+    ) -> BudgetVerdict;
 }
 
 /// The regulator of one vCPU.
@@ -153,8 +159,8 @@ impl Regulator {
         }
     }
 
-    /// Changes the budget (with the meaning of [`Setting::budget`]) from the next period on. What
-    /// is shared by a VM's vCPUs is to be changed for each of them.
+    /// Changes the budget (with the meaning of [`Setting::budget`]) from the next period on. A
+    /// budget of the VM must be changed for each of its vCPUs.
     ///
     /// # Errors
     ///
@@ -192,12 +198,18 @@ impl Regulator {
 
 impl Regulate for Regulator {
     #[inline]
-    fn step(&mut self, shared: &Shared, now: Nanos, counts: Counts, event: Event) -> BudgetVerdict {
+    fn step(
+        &mut self,
+        group: &GroupBudget,
+        now: Nanos,
+        counts: Counts,
+        event: Event,
+    ) -> BudgetVerdict {
         match self {
-            Self::Static(regulator) => regulator.step(shared, now, counts, event),
-            Self::Pool(regulator) => regulator.step(shared, now, counts, event),
-            Self::Memguard(regulator) => regulator.step(shared, now, counts, event),
-            Self::Compensation(regulator) => regulator.step(shared, now, counts, event),
+            Self::Static(regulator) => regulator.step(group, now, counts, event),
+            Self::Pool(regulator) => regulator.step(group, now, counts, event),
+            Self::Memguard(regulator) => regulator.step(group, now, counts, event),
+            Self::Compensation(regulator) => regulator.step(group, now, counts, event),
         }
     }
 }

@@ -1,9 +1,9 @@
 use crate::word::Word;
 use crate::{
-    BudgetVerdict, Counts, Event, Refused, Regulate, Setting, Shared,
+    BudgetVerdict, Counts, Event, GroupBudget, Refused, Regulate, Setting,
     clock::Clock,
-    setting::{Part, or_default_slice, poolable},
-    shared::{MAX_MEMBERS, Mark, Parts, Waiter},
+    group::{GroupWords, MAX_MEMBERS, Mark, Waiter},
+    setting::{VcpuShare, or_default_slice, poolable},
 };
 use weir_units::Nanos;
 
@@ -41,7 +41,7 @@ use weir_units::Nanos;
 #[derive(Clone, Debug)]
 pub struct Memguard {
     clock: Clock,
-    part: Part,
+    share: VcpuShare,
     debt: bool,
     spare: bool,
     keep_percent: u8,
@@ -72,11 +72,11 @@ impl Memguard {
     /// The regulator that `setting` describes.
     #[must_use]
     pub const fn new(setting: &Setting) -> Self {
-        let part = setting.part();
-        let budget = part.of(setting.budget);
+        let share = setting.vcpu_share();
+        let budget = share.of(setting.budget);
         Self {
             clock: Clock::new(setting),
-            part,
+            share,
             debt: setting.debt,
             spare: setting.spare,
             keep_percent: if setting.keep_percent > 100 { 100 } else { setting.keep_percent },
@@ -104,17 +104,17 @@ impl Memguard {
     ///
     /// If the budget gives this vCPU nothing, or more than a pool holds; the old one stays.
     pub const fn set_budget(&mut self, budget: Counts) -> Result<(), Refused> {
-        let part = self.part.of(budget);
-        match poolable(part) {
+        let own = self.share.of(budget);
+        match poolable(own) {
             Ok(()) => {
-                self.budget = part;
+                self.budget = own;
                 Ok(())
             }
             Err(refused) => Err(refused),
         }
     }
 
-    fn begin<W: Word>(&mut self, shared: &Parts<W>, now: Nanos, counts: Counts, passed: u64) {
+    fn begin<W: Word>(&mut self, group: &GroupWords<W>, now: Nanos, counts: Counts, passed: u64) {
         let started = self.period != 0;
         self.period = self.clock.index(now);
         if started {
@@ -126,13 +126,13 @@ impl Memguard {
         let kept = self.budget.percent(self.keep_percent).most(Counts { reads: 1, writes: 1 });
         let need = self.predicted.most(kept).plus(counts.minus(base));
         let gift = self.budget.minus(need).nothing_where_free(self.budget);
-        let given = shared.give(self.period, gift);
+        let given = group.give(self.period, gift);
         self.opened = counts;
         self.entitled = base.plus(self.budget);
         self.limit = self.entitled.minus(given);
         self.stopped = false;
         let owed = self.owed;
-        self.draw(shared, owed);
+        self.draw(group, owed);
     }
 
     /// What this vCPU used in the period that is over, and what it was short of, make the next
@@ -159,17 +159,17 @@ impl Memguard {
         self.owed = if self.stopped { Counts::ZERO } else { short };
     }
 
-    fn draw<W: Word>(&mut self, shared: &Parts<W>, want: Counts) {
-        let got = shared.draw(self.period, Counts::ZERO, want.nothing_where_free(self.budget));
+    fn draw<W: Word>(&mut self, group: &GroupWords<W>, want: Counts) {
+        let got = group.draw(self.period, Counts::ZERO, want.nothing_where_free(self.budget));
         self.limit = self.limit.plus(got).never_where_free(self.budget);
         self.owed = self.owed.minus(got);
     }
 
     /// Notes that this vCPU has nothing left; whether all of the domain have nothing, and whether
     /// that is new.
-    fn spend<W: Word>(&self, shared: &Parts<W>) -> Mark {
+    fn spend<W: Word>(&self, group: &GroupWords<W>) -> Mark {
         if self.spare {
-            shared.spent.mark(self.period, self.waiter.member, self.members)
+            group.spent.mark(self.period, self.waiter.member, self.members)
         } else {
             Mark::default()
         }
@@ -177,55 +177,55 @@ impl Memguard {
 
     pub(super) fn step_on<W: Word>(
         &mut self,
-        shared: &Parts<W>,
+        group: &GroupWords<W>,
         now: Nanos,
         counts: Counts,
         event: Event,
     ) -> BudgetVerdict {
         let passed = self.clock.passed(now);
         if passed != 0 {
-            self.begin(shared, now, counts, passed);
+            self.begin(group, now, counts, passed);
         }
         if event == Event::Stop {
             let left = self.limit.minus(counts).nothing_where_free(self.limit);
-            let given = shared.give(self.period, left);
+            let given = group.give(self.period, left);
             self.limit = self.limit.least(counts);
             self.stopped = true;
-            self.waiter.withdraw(&shared.waiting, self.period);
+            self.waiter.withdraw(&group.waiting, self.period);
             let all = if given == Counts::ZERO { 0 } else { u32::MAX };
-            let mut wake = shared.waiting.take(self.period, all);
+            let mut wake = group.waiting.take(self.period, all);
             if self.spare {
-                shared.throttled.take(self.period, self.waiter.member);
-                let all = if self.spend(shared).news { u32::MAX } else { 0 };
-                wake |= shared.throttled.take(self.period, all);
+                group.throttled.take(self.period, self.waiter.member);
+                let all = if self.spend(group).news { u32::MAX } else { 0 };
+                wake |= group.throttled.take(self.period, all);
             }
             return BudgetVerdict { wake, ..BudgetVerdict::suspend() };
         }
         if counts.reached(self.limit) {
             let slice = or_default_slice(self.slice, self.budget, 1);
-            self.draw(shared, counts.missing(self.limit, slice.most(self.owed)));
+            self.draw(group, counts.missing(self.limit, slice.most(self.owed)));
             let asks = event != Event::Descheduled;
-            if counts.reached(self.limit) && asks && self.waiter.ask(&shared.waiting, self.period) {
+            if counts.reached(self.limit) && asks && self.waiter.ask(&group.waiting, self.period) {
                 // A vCPU that returned budget before this one asked did not find it.
-                self.draw(shared, counts.missing(self.limit, slice.most(self.owed)));
+                self.draw(group, counts.missing(self.limit, slice.most(self.owed)));
             }
             if counts.reached(self.limit) {
                 if self.spare && asks {
-                    shared.throttled.ask(self.period, self.waiter.member);
+                    group.throttled.ask(self.period, self.waiter.member);
                 }
-                let spent = self.spend(shared);
+                let spent = self.spend(group);
                 if spent.all {
                     self.limit = Counts::NEVER;
-                    self.waiter.withdraw(&shared.waiting, self.period);
-                    shared.throttled.take(self.period, self.waiter.member);
+                    self.waiter.withdraw(&group.waiting, self.period);
+                    group.throttled.take(self.period, self.waiter.member);
                     let all = if spent.news { u32::MAX } else { 0 };
-                    let wake = shared.throttled.take(self.period, all);
+                    let wake = group.throttled.take(self.period, all);
                     return BudgetVerdict { wake, ..BudgetVerdict::run_until(self.limit) };
                 }
             } else {
-                self.waiter.withdraw(&shared.waiting, self.period);
+                self.waiter.withdraw(&group.waiting, self.period);
                 if self.spare {
-                    shared.throttled.take(self.period, self.waiter.member);
+                    group.throttled.take(self.period, self.waiter.member);
                 }
             }
         }
@@ -235,7 +235,13 @@ impl Memguard {
 
 impl Regulate for Memguard {
     #[inline]
-    fn step(&mut self, shared: &Shared, now: Nanos, counts: Counts, event: Event) -> BudgetVerdict {
-        self.step_on(&shared.0, now, counts, event)
+    fn step(
+        &mut self,
+        group: &GroupBudget,
+        now: Nanos,
+        counts: Counts,
+        event: Event,
+    ) -> BudgetVerdict {
+        self.step_on(&group.0, now, counts, event)
     }
 }

@@ -1,10 +1,10 @@
 use crate::word::Word;
 use crate::{
-    BudgetVerdict, Counts, Event, Refused, Regulate, Setting, Shared,
+    BudgetVerdict, Counts, Event, GroupBudget, Refused, Regulate, Setting,
     clock::Clock,
     fixed::Publisher,
+    group::{GroupWords, Waiter},
     setting::{for_all, or_default_slice},
-    shared::{Parts, Waiter},
 };
 use weir_units::Nanos;
 
@@ -87,11 +87,11 @@ impl Pool {
         or_default_slice(self.slice, self.budget, self.vcpus)
     }
 
-    fn begin<W: Word>(&mut self, shared: &Parts<W>, now: Nanos, counts: Counts) {
+    fn begin<W: Word>(&mut self, group: &GroupWords<W>, now: Nanos, counts: Counts) {
         let started = self.period != 0;
         self.period = self.clock.index(now);
         if let Some(publisher) = &mut self.publisher {
-            publisher.publish(shared, self.period, counts);
+            publisher.publish(group, self.period, counts);
         }
         let used = if started { counts.minus(self.opened) } else { Counts::ZERO };
         self.opened = counts;
@@ -101,46 +101,46 @@ impl Pool {
         let owed = counts.minus(self.limit);
         self.limit = self.limit.least(counts);
         let want = owed.plus(used.least(self.slice()).most(Counts { reads: 1, writes: 1 }));
-        self.draw(shared, want);
+        self.draw(group, want);
     }
 
-    fn draw<W: Word>(&mut self, shared: &Parts<W>, want: Counts) {
-        let got = shared.draw(self.period, self.budget, want.nothing_where_free(self.budget));
+    fn draw<W: Word>(&mut self, group: &GroupWords<W>, want: Counts) {
+        let got = group.draw(self.period, self.budget, want.nothing_where_free(self.budget));
         self.limit = self.limit.plus(got).never_where_free(self.budget);
     }
 
     pub(super) fn step_on<W: Word>(
         &mut self,
-        shared: &Parts<W>,
+        group: &GroupWords<W>,
         now: Nanos,
         counts: Counts,
         event: Event,
     ) -> BudgetVerdict {
         if self.clock.passed(now) != 0 {
-            self.begin(shared, now, counts);
+            self.begin(group, now, counts);
         }
         if event == Event::Stop {
             let left = self.limit.minus(counts).nothing_where_free(self.budget);
             self.limit = self.limit.least(counts);
-            let given = shared.give(self.period, left);
-            self.waiter.withdraw(&shared.waiting, self.period);
+            let given = group.give(self.period, left);
+            self.waiter.withdraw(&group.waiting, self.period);
             let all = if given == Counts::ZERO { 0 } else { u32::MAX };
             return BudgetVerdict {
-                wake: shared.waiting.take(self.period, all),
+                wake: group.waiting.take(self.period, all),
                 ..BudgetVerdict::suspend()
             };
         }
         if counts.reached(self.limit) {
-            self.draw(shared, counts.missing(self.limit, self.slice()));
+            self.draw(group, counts.missing(self.limit, self.slice()));
             if counts.reached(self.limit)
                 && event != Event::Descheduled
-                && self.waiter.ask(&shared.waiting, self.period)
+                && self.waiter.ask(&group.waiting, self.period)
             {
                 // A vCPU that returned budget before this one asked did not find it.
-                self.draw(shared, counts.missing(self.limit, self.slice()));
+                self.draw(group, counts.missing(self.limit, self.slice()));
             }
             if !counts.reached(self.limit) {
-                self.waiter.withdraw(&shared.waiting, self.period);
+                self.waiter.withdraw(&group.waiting, self.period);
             }
         }
         BudgetVerdict::judge(counts, self.limit)
@@ -149,7 +149,13 @@ impl Pool {
 
 impl Regulate for Pool {
     #[inline]
-    fn step(&mut self, shared: &Shared, now: Nanos, counts: Counts, event: Event) -> BudgetVerdict {
-        self.step_on(&shared.0, now, counts, event)
+    fn step(
+        &mut self,
+        group: &GroupBudget,
+        now: Nanos,
+        counts: Counts,
+        event: Event,
+    ) -> BudgetVerdict {
+        self.step_on(&group.0, now, counts, event)
     }
 }

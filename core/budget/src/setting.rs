@@ -1,6 +1,6 @@
 use crate::{
     Counts, Periods,
-    shared::{MAX_MEMBERS, MOST},
+    group::{MAX_MEMBERS, MOST},
 };
 use core::{fmt, num::NonZeroU32};
 use weir_units::Nanos;
@@ -8,16 +8,16 @@ use weir_units::Nanos;
 /// The most vCPUs that a VM has.
 pub const MAX_VCPUS: usize = 8;
 
-/// How budgets are spent, and which [`super::Shared`] the regulator is to be given.
+/// The kind of a regulator, and the [`super::GroupBudget`] that its driver gives to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RegulatorKind {
-    /// [`super::Static`], with its own VM's.
+    /// [`super::Static`], with that of its own VM.
     Static,
-    /// [`super::Pool`], with its own VM's.
+    /// [`super::Pool`], with that of its own VM.
     Pool,
-    /// [`super::Memguard`], with the board's one for this kind.
+    /// [`super::Memguard`], with that of the board's domain.
     Memguard,
-    /// [`super::Compensation`], with the critical VM's.
+    /// [`super::Compensation`], with that of the critical VM.
     Compensation,
 }
 
@@ -26,7 +26,7 @@ pub enum RegulatorKind {
 pub enum BudgetScope {
     /// Each vCPU of the VM.
     Vcpu,
-    /// The VM: its vCPUs have parts after their weights, which add up to exactly the budget.
+    /// The VM: its vCPUs have shares by their weights, which add up to exactly the budget.
     Vm,
 }
 
@@ -52,7 +52,7 @@ pub struct Setting {
     pub vcpus: u8,
     /// How [`BudgetScope::Vm`] divides the budget; all the same is an even split.
     pub weights: [u16; MAX_VCPUS],
-    /// Whether the VM's use in each period is published in its [`super::Shared`], for
+    /// Whether the VM's use in each period is published in its [`super::GroupBudget`], for
     /// [`RegulatorKind::Compensation`] of others. Only with [`RegulatorKind::Static`] and
     /// [`RegulatorKind::Pool`].
     pub publish: bool,
@@ -81,7 +81,7 @@ pub enum Refused {
     NoPeriod,
     /// There are no vCPUs, or more than [`MAX_VCPUS`], or this one is not among them.
     NoSuchVcpu,
-    /// The vCPU's budget, or its part of the VM's, is 0: it would never run.
+    /// The vCPU's budget, or its share of the VM's, is 0: it would never run.
     NoBudget,
     /// A pool's budget is smaller than the number of vCPUs, each of which draws one access at
     /// least.
@@ -90,7 +90,7 @@ pub enum Refused {
     LargeBudget,
     /// A phase, where several cores' periods must be the same.
     Staggered,
-    /// `publish` with a kind that needs another [`super::Shared`] than its VM's.
+    /// `publish` with a kind that needs another [`super::GroupBudget`] than its VM's.
     CantPublish,
     /// The domain has no members, or more than 32, or this vCPU is not among them.
     NoSuchMember,
@@ -186,11 +186,11 @@ impl Setting {
         }
     }
 
-    /// This vCPU's part of a budget.
-    pub(super) const fn part(&self) -> Part {
+    /// Returns this vCPU's share of a budget.
+    pub(super) const fn vcpu_share(&self) -> VcpuShare {
         match self.scope {
-            BudgetScope::Vcpu => Part::WHOLE,
-            BudgetScope::Vm => Part::new(&self.weights, self.vcpu, self.vcpus),
+            BudgetScope::Vcpu => VcpuShare::WHOLE,
+            BudgetScope::Vm => VcpuShare::new(&self.weights, self.vcpu, self.vcpus),
         }
     }
 
@@ -214,15 +214,15 @@ impl Setting {
             return Err(Refused::CantPublish);
         }
         match self.kind {
-            RegulatorKind::Static => self.check_part(),
+            RegulatorKind::Static => self.check_share(),
             RegulatorKind::Pool => for_all(self.budget, self.vcpus),
             RegulatorKind::Memguard => self.check_memguard(),
             RegulatorKind::Compensation => self.check_compensation(),
         }
     }
 
-    const fn check_part(&self) -> Result<(), Refused> {
-        if self.part().of(self.budget).is_nothing() { Err(Refused::NoBudget) } else { Ok(()) }
+    const fn check_share(&self) -> Result<(), Refused> {
+        if self.vcpu_share().of(self.budget).is_nothing() { Err(Refused::NoBudget) } else { Ok(()) }
     }
 
     const fn check_memguard(&self) -> Result<(), Refused> {
@@ -235,7 +235,7 @@ impl Setting {
         if self.smoothing > 32 {
             return Err(Refused::Smoothing);
         }
-        poolable(self.part().of(self.budget))
+        poolable(self.vcpu_share().of(self.budget))
     }
 
     const fn check_compensation(&self) -> Result<(), Refused> {
@@ -245,7 +245,7 @@ impl Setting {
         if self.critical_vcpus == 0 || self.critical_vcpus as usize > MAX_VCPUS {
             return Err(Refused::NoCriticalVcpus);
         }
-        self.check_part()
+        self.check_share()
     }
 }
 
@@ -283,18 +283,18 @@ pub(super) const fn or_default_slice(slice: Counts, budget: Counts, vcpus: u8) -
     or_default.most(Counts { reads: 1, writes: 1 })
 }
 
-/// One vCPU's part of what a VM has.
+/// The share of one vCPU in its VM's budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Part {
+pub(super) struct VcpuShare {
     /// The weights of the vCPUs before this one.
     before: u32,
-    /// These and its own.
+    /// The weights of these vCPUs and of this one.
     through: u32,
-    /// All.
+    /// The weights of all vCPUs.
     all: NonZeroU32,
 }
 
-impl Part {
+impl VcpuShare {
     pub(super) const WHOLE: Self = Self { before: 0, through: 1, all: NonZeroU32::MIN };
 
     const fn new(weights: &[u16; MAX_VCPUS], vcpu: u8, vcpus: u8) -> Self {
@@ -315,23 +315,24 @@ impl Part {
         Self { before, through, all }
     }
 
-    /// The part of `whole`: what lies between its shares rounded down, so that all parts add up to
-    /// it. `u64::MAX` is no budget, for every part.
-    pub(super) const fn share(self, whole: u64) -> u64 {
+    /// Returns the share of `whole` accesses. Both ends of the share are rounded down, so that the
+    /// shares of all vCPUs add up to `whole`. `u64::MAX` stands for no budget, for every vCPU.
+    pub(super) const fn of_count(self, whole: u64) -> u64 {
         if whole == u64::MAX {
             return whole;
         }
         self.upto(self.through, whole) - self.upto(self.before, whole)
     }
 
-    /// No overflow: `weight` is at most `all`, which is below 2^20, and so is the remainder.
+    /// Returns the share of the first `weight` weights, rounded down. Nothing overflows: `weight`
+    /// is at most `all`, which is below 2^20, and so is the remainder.
     const fn upto(self, weight: u32, whole: u64) -> u64 {
         let (weight, all) = (weight as u64, self.all.get() as u64);
         whole / all * weight + whole % all * weight / all
     }
 
-    /// The part of a budget.
+    /// Returns the share of a budget.
     pub(super) const fn of(self, budget: Counts) -> Counts {
-        Counts { reads: self.share(budget.reads), writes: self.share(budget.writes) }
+        Counts { reads: self.of_count(budget.reads), writes: self.of_count(budget.writes) }
     }
 }

@@ -1,5 +1,5 @@
-//! The atomic operations that shared state is made of: the shipped code runs on core's, the models
-//! in the tests on loom's and on ones that are weaker than asked for.
+//! The atomic operations that a group's budget is made of: the shipped code runs on core's, the
+//! models in the tests on loom's and on ones that are weaker than asked for.
 
 pub(crate) use core::sync::atomic::{AtomicU64, Ordering};
 

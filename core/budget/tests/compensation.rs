@@ -5,18 +5,18 @@ use proptest::prelude::*;
 use weir_budget::BudgetScope;
 use weir_budget::Counts;
 use weir_budget::Event;
+use weir_budget::GroupBudget;
 use weir_budget::Refused;
 use weir_budget::RegulatorKind;
 use weir_budget::Setting;
-use weir_budget::Shared;
 use weir_units::Nanos;
 
 const PERIOD: Nanos = Nanos(100);
 
 /// A critical VM, and one that it compensates.
 struct Pair {
-    shared: Shared,
-    own: Shared,
+    group: GroupBudget,
+    own: GroupBudget,
     critical: Vec<Vcpu>,
     interferer: Vec<Vcpu>,
     now: u64,
@@ -38,8 +38,8 @@ impl Pair {
         });
         let start = |setting| Vcpu::new(setting, Counts::ZERO);
         let mut pair = Self {
-            shared: Shared::new(),
-            own: Shared::new(),
+            group: GroupBudget::new(),
+            own: GroupBudget::new(),
             critical: critical.map(start).collect(),
             interferer: interferer.map(start).collect(),
             now: 0,
@@ -52,16 +52,16 @@ impl Pair {
     fn send(&mut self, to: u8, event: Event) {
         let all = self.critical.iter_mut().chain(&mut self.interferer);
         for (_, vcpu) in all.enumerate().filter(|(index, _)| to >> index & 1 == 1) {
-            vcpu.step(&self.shared, self.now, event);
+            vcpu.step(&self.group, self.now, event);
         }
     }
 
     /// The critical VM uses `critical`, the other as much as it may; how much that is.
     fn period(&mut self, critical: u64) -> u64 {
         let reads = |reads| Counts { reads, writes: 0 };
-        self.critical[0].access(&self.shared, self.now, reads(critical), 0);
+        self.critical[0].access(&self.group, self.now, reads(critical), 0);
         let before = self.interferer[0].counts.reads;
-        self.interferer[0].access(&self.shared, self.now, reads(u64::MAX >> 2), 0);
+        self.interferer[0].access(&self.group, self.now, reads(u64::MAX >> 2), 0);
         self.now += PERIOD.0;
         self.send(u8::MAX, Event::Period);
         self.interferer[0].counts.reads - before
@@ -114,18 +114,18 @@ proptest! {
     ) {
         let mut pair = Pair::new(budget, window, critical, vcpus, debt);
         for action in &actions {
-            let (shared, now) = (&pair.shared, pair.now);
+            let (group, now) = (&pair.group, pair.now);
             match *action {
                 Action::Wait(span, told) => {
                     pair.now += span;
                     pair.send(told, Event::Period);
                 }
                 Action::Critical(vcpu, wanted) => {
-                    pair.critical[vcpu % usize::from(critical)].access(shared, now, wanted, 0);
+                    pair.critical[vcpu % usize::from(critical)].access(group, now, wanted, 0);
                 }
                 Action::Interfere(vcpu, wanted) => {
                     pair.interferer[vcpu % usize::from(vcpus)]
-                        .access(shared, now, wanted, overshoot);
+                        .access(group, now, wanted, overshoot);
                 }
                 Action::Poll(told) => pair.send(told, Event::Count),
             }
@@ -200,9 +200,9 @@ fn an_unknown_use_gives_nothing_until_it_is_known() {
     // One of the two has not published.
     pair.send(0b101, Event::Period);
     assert_eq!(pair.interferer[0].verdict.limit.reads, 100);
-    pair.interferer[0].access(&pair.shared, 101, Counts { reads: 60, writes: 0 }, 0);
+    pair.interferer[0].access(&pair.group, 101, Counts { reads: 60, writes: 0 }, 0);
     pair.send(0b010, Event::Period);
-    pair.interferer[0].access(&pair.shared, 102, Counts { reads: 400, writes: 0 }, 0);
+    pair.interferer[0].access(&pair.group, 102, Counts { reads: 400, writes: 0 }, 0);
     assert_eq!(pair.interferer[0].counts.reads, 200);
     // Another VM's record has no effect.
     let mut alone = Pair::new(Counts::one(100), 4, 1, 1, true);
@@ -217,7 +217,7 @@ fn an_unknown_use_gives_nothing_until_it_is_known() {
 #[test]
 fn a_use_over_unseen_periods_counts_in_the_last_one() {
     let mut pair = Pair::new(Counts::one(100), 8, 1, 1, true);
-    pair.critical[0].access(&pair.shared, 0, Counts { reads: 70, writes: 0 }, 0);
+    pair.critical[0].access(&pair.group, 0, Counts { reads: 70, writes: 0 }, 0);
     pair.now = 100;
     pair.send(0b10, Event::Period);
     pair.now = 200;
@@ -238,7 +238,7 @@ fn an_interferer_that_missed_periods_begins_anew() {
 #[test]
 fn parts_of_a_vm_share_what_was_left() {
     let mut pair = Pair::new(Counts::one(101), 4, 1, 2, true);
-    pair.critical[0].access(&pair.shared, 0, Counts { reads: 50, writes: 0 }, 0);
+    pair.critical[0].access(&pair.group, 0, Counts { reads: 50, writes: 0 }, 0);
     pair.now = 100;
     pair.send(0b111, Event::Period);
     let limits: Vec<u64> = pair.interferer.iter().map(|vcpu| vcpu.verdict.limit.reads).collect();
@@ -250,7 +250,7 @@ fn an_overshoot_is_paid_and_can_be_forgiven() {
     for (debt, second) in [(true, 193), (false, 200)] {
         let mut pair = Pair::new(Counts::one(100), 2, 1, 1, debt);
         pair.period(500);
-        pair.interferer[0].access(&pair.shared, pair.now, Counts { reads: 500, writes: 0 }, 7);
+        pair.interferer[0].access(&pair.group, pair.now, Counts { reads: 500, writes: 0 }, 7);
         pair.now += 100;
         pair.send(0b11, Event::Period);
         let room = pair.interferer[0].verdict.limit.minus(pair.interferer[0].counts);
@@ -275,7 +275,7 @@ fn a_changed_budget_compensates_nothing_of_before() {
     pair.send(0b10, Event::Period);
     pair.interferer[0].set_budget(Counts::one(1000));
     pair.send(0b01, Event::Period);
-    pair.interferer[0].access(&pair.shared, 101, Counts { reads: 5000, writes: 0 }, 0);
+    pair.interferer[0].access(&pair.group, 101, Counts { reads: 5000, writes: 0 }, 0);
     assert_eq!(pair.interferer[0].counts.reads, 100);
 }
 
@@ -290,7 +290,7 @@ fn a_critical_vm_may_have_a_pool() {
         },
         Counts::ZERO,
     );
-    pair.critical[0].step(&pair.shared, 0, Event::Start);
+    pair.critical[0].step(&pair.group, 0, Event::Start);
     assert_eq!([200, 200].map(|critical| pair.period(critical)), [100, 150]);
 }
 

@@ -5,11 +5,11 @@ use proptest::prelude::*;
 use weir_budget::BudgetScope;
 use weir_budget::Counts;
 use weir_budget::Event;
+use weir_budget::GroupBudget;
 use weir_budget::Refused;
 use weir_budget::Regulate;
 use weir_budget::Regulator;
 use weir_budget::Setting;
-use weir_budget::Shared;
 use weir_units::Nanos;
 
 const PERIOD: Nanos = Nanos(100);
@@ -50,24 +50,24 @@ proptest! {
     ) {
         let setting =
             Setting { phase: Nanos(phase), ..Setting::new(PERIOD, Counts::one(budget), 0, 1) };
-        let shared = Shared::new();
+        let group = GroupBudget::new();
         let mut long = Regulator::new(&setting);
         let mut short = long.clone();
         prop_assert!(short.is_plain());
         prop_assert_eq!(short.next_period(Nanos(0), 0), None, "it has not started");
         let (mut now, mut count) = (Nanos(0), 0);
         for regulator in [&mut long, &mut short] {
-            regulator.step(&shared, now, Counts::ZERO, Event::Start);
+            regulator.step(&group, now, Counts::ZERO, Event::Start);
         }
         for (time, more) in steps {
             (now.0, count) = (now.0 + time, count + more);
-            let verdict = long.step(&shared, now, reads(count), Event::Count);
+            let verdict = long.step(&group, now, reads(count), Event::Count);
             if let Some((limit, end)) = short.next_period(now, count) {
                 prop_assert_eq!((verdict.run, verdict.limit), (true, Counts::one(limit)));
                 prop_assert_eq!(end, setting.periods().next(now));
                 prop_assert_eq!(short.next_period(now, count), None, "the period has begun");
             }
-            prop_assert_eq!(verdict, short.step(&shared, now, reads(count), Event::Count));
+            prop_assert_eq!(verdict, short.step(&group, now, reads(count), Event::Count));
         }
     }
 
@@ -75,16 +75,16 @@ proptest! {
     fn with_debt_the_rate_of_one_that_wants_more_is_exact(
         budget in 1..100_u64, overshoots in prop::collection::vec(0..300_u64, 1..60),
     ) {
-        let shared = Shared::new();
+        let group = GroupBudget::new();
         let mut vcpu = Vcpu::new(Setting::new(PERIOD, Counts::one(budget), 0, 1), Counts::ZERO);
-        vcpu.step(&shared, 0, Event::Start);
+        vcpu.step(&group, 0, Event::Start);
         let mut last = 0;
         for (period, overshoot) in overshoots.iter().enumerate() {
-            vcpu.step(&shared, period as u64 * PERIOD.0, Event::Period);
+            vcpu.step(&group, period as u64 * PERIOD.0, Event::Period);
             if vcpu.verdict.run {
                 // What is over the limit is the last overshoot, independent of the history.
                 prop_assert_eq!(vcpu.verdict.limit.reads, (period as u64 + 1) * budget);
-                vcpu.access(&shared, period as u64 * PERIOD.0, reads(1 << 12), *overshoot);
+                vcpu.access(&group, period as u64 * PERIOD.0, reads(1 << 12), *overshoot);
                 last = *overshoot;
                 prop_assert_eq!(vcpu.counts.reads, (period as u64 + 1) * budget + last);
             }
@@ -99,13 +99,13 @@ proptest! {
             weights,
             ..Setting::new(PERIOD, Counts::one(whole), vcpu, vcpus)
         });
-        let shared = Shared::new();
+        let group = GroupBudget::new();
         prop_assume!(whole != u64::MAX);
         let sum: u128 = settings
             .try_fold(0_u128, |sum, setting| {
                 setting.check().ok()?;
                 let mut vcpu = Vcpu::new(setting, Counts::ZERO);
-                vcpu.step(&shared, 0, Event::Start);
+                vcpu.step(&group, 0, Event::Start);
                 Some(sum + u128::from(vcpu.verdict.limit.reads))
             })
             .unwrap_or(u128::from(whole));
@@ -114,11 +114,11 @@ proptest! {
 }
 
 /// One vCPU with a budget of so many reads, started.
-fn one(budget: u64) -> (Shared, Vcpu) {
-    let shared = Shared::new();
+fn one(budget: u64) -> (GroupBudget, Vcpu) {
+    let group = GroupBudget::new();
     let mut vcpu = Vcpu::new(Setting::new(PERIOD, Counts::one(budget), 0, 1), Counts::ZERO);
-    vcpu.step(&shared, 0, Event::Start);
-    (shared, vcpu)
+    vcpu.step(&group, 0, Event::Start);
+    (group, vcpu)
 }
 
 #[test]
@@ -129,9 +129,9 @@ fn weights_divide_a_budget() {
             weights,
             ..Setting::new(PERIOD, Counts { reads: 10, writes: 7 }, vcpu, 3)
         };
-        let shared = Shared::new();
+        let group = GroupBudget::new();
         let mut vcpu = Vcpu::new(setting, Counts::ZERO);
-        vcpu.step(&shared, 0, Event::Start);
+        vcpu.step(&group, 0, Event::Start);
         (vcpu.verdict.limit.reads, vcpu.verdict.limit.writes)
     };
     let even = [1; 8];
@@ -142,109 +142,109 @@ fn weights_divide_a_budget() {
 
 #[test]
 fn a_budget_is_spent_and_comes_back() {
-    let (shared, mut vcpu) = one(10);
-    vcpu.access(&shared, 5, reads(9), 0);
+    let (group, mut vcpu) = one(10);
+    vcpu.access(&group, 5, reads(9), 0);
     assert!(vcpu.verdict.run && vcpu.verdict.limit.reads == 10);
-    vcpu.access(&shared, 6, reads(9), 0);
+    vcpu.access(&group, 6, reads(9), 0);
     assert_eq!((vcpu.verdict.run, vcpu.counts.reads), (false, 10));
     assert_eq!(vcpu.verdict.limit, Counts::NEVER);
     // A poll, a restart and an interrupt too early change nothing.
     for event in [Event::Count, Event::Start, Event::Stop, Event::Period] {
-        vcpu.step(&shared, 99, event);
+        vcpu.step(&group, 99, event);
         assert!(!vcpu.verdict.run, "{event:?}");
     }
-    vcpu.step(&shared, 100, Event::Period);
+    vcpu.step(&group, 100, Event::Period);
     assert!(vcpu.verdict.run && vcpu.verdict.limit == Counts { reads: 20, writes: u64::MAX });
     // The boundary's own interrupt may come after the counter's.
-    vcpu.step(&shared, 200, Event::Count);
+    vcpu.step(&group, 200, Event::Count);
     assert_eq!(vcpu.verdict.limit.reads, 20);
-    vcpu.access(&shared, 201, reads(10), 0);
-    vcpu.step(&shared, 202, Event::Period);
+    vcpu.access(&group, 201, reads(10), 0);
+    vcpu.step(&group, 202, Event::Period);
     assert!(!vcpu.verdict.run);
 }
 
 #[test]
 fn what_is_left_is_lost() {
-    let (shared, mut vcpu) = one(10);
-    vcpu.access(&shared, 0, reads(4), 0);
-    vcpu.step(&shared, 100, Event::Period);
+    let (group, mut vcpu) = one(10);
+    vcpu.access(&group, 0, reads(4), 0);
+    vcpu.step(&group, 100, Event::Period);
     assert_eq!(vcpu.verdict.limit.reads, 14);
-    vcpu.step(&shared, 950, Event::Period);
+    vcpu.step(&group, 950, Event::Period);
     assert_eq!(vcpu.verdict.limit.reads, 14);
 }
 
 #[test]
 fn a_debt_takes_as_many_periods_as_it_needs() {
-    let (shared, mut vcpu) = one(10);
-    vcpu.access(&shared, 0, reads(45), 35);
+    let (group, mut vcpu) = one(10);
+    vcpu.access(&group, 0, reads(45), 35);
     let mut run = |now| {
-        vcpu.step(&shared, now, Event::Period);
+        vcpu.step(&group, now, Event::Period);
         vcpu.verdict.run
     };
     assert!(!run(100) && !run(200) && !run(300));
     assert!(run(400));
     assert_eq!(vcpu.verdict.limit.reads, 50);
     // Periods that passed unseen pay too.
-    let (shared, mut vcpu) = one(10);
-    vcpu.access(&shared, 0, reads(45), 35);
-    vcpu.step(&shared, 399, Event::Period);
+    let (group, mut vcpu) = one(10);
+    vcpu.access(&group, 0, reads(45), 35);
+    vcpu.step(&group, 399, Event::Period);
     assert!(!vcpu.verdict.run);
-    vcpu.step(&shared, 650, Event::Period);
+    vcpu.step(&group, 650, Event::Period);
     assert_eq!(vcpu.verdict.limit.reads, 55);
 }
 
 #[test]
 fn without_debt_an_overshoot_is_forgiven() {
-    let shared = Shared::new();
+    let group = GroupBudget::new();
     let setting = Setting { debt: false, ..Setting::new(PERIOD, Counts::one(10), 0, 1) };
     let mut vcpu = Vcpu::new(setting, Counts::ZERO);
-    vcpu.step(&shared, 0, Event::Start);
-    vcpu.access(&shared, 0, reads(45), 35);
-    vcpu.step(&shared, 100, Event::Period);
+    vcpu.step(&group, 0, Event::Start);
+    vcpu.access(&group, 0, reads(45), 35);
+    vcpu.step(&group, 100, Event::Period);
     assert_eq!((vcpu.verdict.run, vcpu.verdict.limit.reads), (true, 55));
 }
 
 #[test]
 fn whichever_counter_is_first_suspends() {
     for (accesses, first) in [((10, 1), true), ((1, 5), true), ((9, 4), false)] {
-        let shared = Shared::new();
+        let group = GroupBudget::new();
         let setting = Setting::new(PERIOD, Counts { reads: 10, writes: 5 }, 0, 1);
         let mut vcpu = Vcpu::new(setting, Counts::ZERO);
-        vcpu.step(&shared, 0, Event::Start);
-        vcpu.access(&shared, 0, Counts { reads: accesses.0, writes: accesses.1 }, 0);
+        vcpu.step(&group, 0, Event::Start);
+        vcpu.access(&group, 0, Counts { reads: accesses.0, writes: accesses.1 }, 0);
         assert_eq!(vcpu.verdict.run, !first, "{accesses:?}");
     }
 }
 
 #[test]
 fn a_changed_budget_waits_for_the_next_period() {
-    let (shared, mut vcpu) = one(10);
+    let (group, mut vcpu) = one(10);
     vcpu.set_budget(Counts::one(3));
-    vcpu.step(&shared, 50, Event::Count);
+    vcpu.step(&group, 50, Event::Count);
     assert_eq!(vcpu.verdict.limit.reads, 10);
-    vcpu.step(&shared, 100, Event::Period);
+    vcpu.step(&group, 100, Event::Period);
     assert_eq!(vcpu.verdict.limit.reads, 3);
     assert_eq!(vcpu.regulator.set_budget(Counts::one(0)), Err(Refused::NoBudget));
     assert_eq!(vcpu.regulator.set_budget(Counts { reads: 1, writes: 0 }), Err(Refused::NoBudget));
-    vcpu.step(&shared, 200, Event::Period);
+    vcpu.step(&group, 200, Event::Period);
     assert_eq!(vcpu.verdict.limit.reads, 3);
     vcpu.set_budget(Counts::NEVER);
-    vcpu.step(&shared, 300, Event::Period);
+    vcpu.step(&group, 300, Event::Period);
     assert_eq!(vcpu.verdict.limit, Counts::NEVER);
     vcpu.set_budget(Counts::one(7));
-    vcpu.step(&shared, 400, Event::Period);
+    vcpu.step(&group, 400, Event::Period);
     assert_eq!(vcpu.verdict.limit.reads, 7);
 }
 
 #[test]
 fn small_and_large_budgets() {
     for budget in [1, 2, (1 << 32) - 1, 1 << 32, (1 << 40) + 1, u64::MAX - 1] {
-        let (shared, mut vcpu) = one(budget);
-        vcpu.access(&shared, 0, reads(budget - 1), 0);
+        let (group, mut vcpu) = one(budget);
+        vcpu.access(&group, 0, reads(budget - 1), 0);
         assert_eq!((vcpu.verdict.run, vcpu.verdict.limit.reads), (true, budget));
-        vcpu.access(&shared, 0, reads(1), 0);
+        vcpu.access(&group, 0, reads(1), 0);
         assert!(!vcpu.verdict.run);
-        vcpu.step(&shared, 100, Event::Period);
+        vcpu.step(&group, 100, Event::Period);
         assert_eq!(vcpu.verdict.limit.reads, budget.saturating_mul(2));
     }
 }
@@ -252,19 +252,19 @@ fn small_and_large_budgets() {
 #[test]
 fn time_and_counts_end_without_a_fault() {
     let setting = Setting::new(PERIOD, Counts::one(10), 0, 1);
-    let shared = Shared::new();
+    let group = GroupBudget::new();
     let mut vcpu = Vcpu::new(setting, reads(u64::MAX - 3));
-    vcpu.step(&shared, 100, Event::Period);
+    vcpu.step(&group, 100, Event::Period);
     assert!(vcpu.verdict.run);
     vcpu.counts = reads(u64::MAX);
-    vcpu.step(&shared, 200, Event::Period);
+    vcpu.step(&group, 200, Event::Period);
     assert!(!vcpu.verdict.run);
     // The last period has no end.
-    let (shared, mut vcpu) = one(10);
-    vcpu.step(&shared, u64::MAX - 1, Event::Period);
-    vcpu.access(&shared, u64::MAX - 1, reads(10), 0);
+    let (group, mut vcpu) = one(10);
+    vcpu.step(&group, u64::MAX - 1, Event::Period);
+    vcpu.access(&group, u64::MAX - 1, reads(10), 0);
     for _ in 0..3 {
-        vcpu.step(&shared, u64::MAX, Event::Period);
+        vcpu.step(&group, u64::MAX, Event::Period);
         assert!(!vcpu.verdict.run);
     }
 }

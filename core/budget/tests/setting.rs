@@ -4,13 +4,13 @@ use proptest::prelude::*;
 use weir_budget::BudgetScope;
 use weir_budget::Counts;
 use weir_budget::Event;
+use weir_budget::GroupBudget;
 use weir_budget::Periods;
 use weir_budget::Refused;
 use weir_budget::Regulate;
 use weir_budget::Regulator;
 use weir_budget::RegulatorKind;
 use weir_budget::Setting;
-use weir_budget::Shared;
 use weir_units::Nanos;
 
 const KINDS: [RegulatorKind; 4] = [
@@ -72,7 +72,7 @@ fn each_rule_refuses() {
         let change = |s: &mut Setting| s.critical_vcpus = vcpus;
         assert_eq!(refused(RegulatorKind::Compensation, change), Some(Refused::NoCriticalVcpus));
     }
-    // A part that is nothing: two vCPUs share one access; a weight of 0; no weights at all.
+    // A share that is nothing: two vCPUs share one access; a weight of 0; no weights at all.
     for kind in [RegulatorKind::Static, RegulatorKind::Memguard, RegulatorKind::Compensation] {
         let one =
             |s: &mut Setting| (s.scope, s.vcpu, s.budget) = (BudgetScope::Vm, 0, Counts::one(1));
@@ -109,9 +109,9 @@ fn every_refusal_says_something_else() {
 #[test]
 fn the_regulators_are_made_at_compile_time() {
     const REGULATOR: Regulator = Regulator::new(&Setting::new(Nanos(10), Counts::one(5), 0, 1));
-    static SHARED: Shared = Shared::new();
+    static GROUP: GroupBudget = GroupBudget::new();
     let mut regulator = REGULATOR;
-    let verdict = regulator.step(&SHARED, Nanos(3), Counts::ZERO, Event::Start);
+    let verdict = regulator.step(&GROUP, Nanos(3), Counts::ZERO, Event::Start);
     assert_eq!((verdict.run, verdict.limit), (true, Counts { reads: 5, writes: u64::MAX }));
 }
 
@@ -179,7 +179,7 @@ proptest! {
             window: numbers[5] as u32 >> (bytes[9] % 32),
             critical_vcpus: bytes[9],
         };
-        let shared = Shared::new();
+        let group = GroupBudget::new();
         let mut regulator = Regulator::new(&setting);
         for (now, reads, writes, event) in events {
             let counts = Counts { reads, writes };
@@ -194,7 +194,7 @@ proptest! {
                     continue;
                 }
             };
-            let verdict = regulator.step(&shared, Nanos(now), counts, event);
+            let verdict = regulator.step(&group, Nanos(now), counts, event);
             prop_assert!(!verdict.run || !counts.reached(verdict.limit));
             prop_assert!(verdict.run || verdict.limit == Counts::NEVER);
         }

@@ -11,7 +11,7 @@ pub struct CacheGeometry {
     /// Lines of a set.
     pub ways: u64,
     /// Bytes of a line.
-    pub line: u64,
+    pub cache_line: u64,
 }
 
 /// A quantity in which two caches can differ.
@@ -21,7 +21,7 @@ pub enum Quantity {
     Size,
     /// [`CacheGeometry::ways`].
     Ways,
-    /// [`CacheGeometry::line`].
+    /// [`CacheGeometry::cache_line`].
     CacheLine,
     /// [`CacheGeometry::colors`].
     Colors,
@@ -55,8 +55,8 @@ impl CacheGeometry {
         } else {
             (ccsidr >> 3 & 0x3ff, ccsidr >> 13 & 0x7fff)
         };
-        let (ways, sets, line) = (ways + 1, sets + 1, 16 << (ccsidr & 7));
-        Self { size: ways * sets * line, ways, line }
+        let (ways, sets, cache_line) = (ways + 1, sets + 1, 16 << (ccsidr & 7));
+        Self { size: ways * sets * cache_line, ways, cache_line }
     }
 
     /// The address bits above the page that choose a set: a page's color. None of an unknown cache.
@@ -73,7 +73,7 @@ impl CacheGeometry {
         [
             (Quantity::Size, self.size, there.size),
             (Quantity::Ways, self.ways, there.ways),
-            (Quantity::CacheLine, self.line, there.line),
+            (Quantity::CacheLine, self.cache_line, there.cache_line),
             (Quantity::Colors, self.colors(), there.colors()),
         ]
         .into_iter()
@@ -86,7 +86,7 @@ impl CacheGeometry {
 mod tests {
     use super::*;
 
-    const A53: CacheGeometry = CacheGeometry { size: 1 << 20, ways: 16, line: 64 };
+    const A53: CacheGeometry = CacheGeometry { size: 1 << 20, ways: 16, cache_line: 64 };
 
     #[test]
     fn the_id_registers_of_known_cores() {
@@ -116,7 +116,7 @@ mod tests {
         let difference = |quantity, expected, there| Difference { quantity, expected, there };
         assert_eq!(of(A53), []);
         assert_eq!(
-            of(CacheGeometry { size: 2 << 20, ways: 32, line: 32 }),
+            of(CacheGeometry { size: 2 << 20, ways: 32, cache_line: 32 }),
             [
                 difference(Quantity::Size, 1 << 20, 2 << 20),
                 difference(Quantity::Ways, 16, 32),

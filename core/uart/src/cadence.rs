@@ -1,7 +1,7 @@
 //! The Cadence UART of the Zynq UltraScale+ (UG1085, chapter "UART Controller"; registers: UG1087,
 //! module UART).
 
-use crate::Registers;
+use crate::UartRegisters;
 
 /// Control.
 pub const CR: u64 = 0x00;
@@ -55,7 +55,7 @@ pub struct Cadence<R> {
     waits: bool,
 }
 
-impl<R: Registers> Cadence<R> {
+impl<R: UartRegisters> Cadence<R> {
     /// Returns the UART in the state that the firmware left.
     pub const fn new(registers: R) -> Self {
         Self { registers, waits: false }
@@ -190,7 +190,7 @@ mod tests {
         late: Option<u8>,
     }
 
-    impl Registers for &mut Recording {
+    impl UartRegisters for &mut Recording {
         fn read(&mut self, offset: u64) -> u32 {
             match offset {
                 CR => self.control,

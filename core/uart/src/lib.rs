@@ -4,8 +4,8 @@
 
 pub mod cadence;
 
-/// The registers of a device, by offset: in memory, or in a test's recording.
-pub trait Registers {
+/// The registers of a UART, by offset: in memory, or in a test's recording.
+pub trait UartRegisters {
     /// Reads the 32 bits at `offset`.
     fn read(&mut self, offset: u64) -> u32;
 

@@ -6,7 +6,7 @@
 //! Source: Arm ARM (DDI0487), D19.2 (registers by encoding) and D24.2 to D24.8 for each register;
 //! IHI0069, chapter 12, for the GIC's.
 
-/// What keeps a register from telling one vCPU of a core about another.
+/// The way in which EL2 keeps a register from telling one vCPU of a core about another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// A vCPU's context has it: it is saved and loaded when another vCPU gets the core.
@@ -18,20 +18,20 @@ pub enum Fate {
     Constant(&'static str),
 }
 
-/// Consecutive encodings.
+/// A row of [`REGISTERS`]: registers with consecutive encodings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Registers {
-    /// Their names.
+pub struct RegisterRow {
+    /// The names of the registers.
     pub name: &'static str,
-    /// The version of the architecture that they came with.
+    /// The version of the architecture that introduced the registers.
     pub since: &'static str,
     /// op0, op1, CRn; the first and the last CRm; the first and the last op2.
     at: ([u8; 3], [u8; 2], [u8; 2]),
-    /// What becomes of them.
+    /// The way in which EL2 keeps the registers from being a channel.
     pub fate: Fate,
 }
 
-impl Registers {
+impl RegisterRow {
     /// Returns whether the register of this encoding (op0, op1, CRn, CRm, op2) is one of them.
     #[must_use]
     pub const fn has(&self, [op0, op1, crn, crm, op2]: [u8; 5]) -> bool {
@@ -49,8 +49,8 @@ impl Registers {
 /// Returns the row of the register of this encoding (op0, op1, CRn, CRm, op2). The first one of
 /// several counts.
 #[must_use]
-pub fn find(encoding: [u8; 5]) -> Option<&'static Registers> {
-    REGISTERS.iter().find(|registers| registers.has(encoding))
+pub fn find(encoding: [u8; 5]) -> Option<&'static RegisterRow> {
+    REGISTERS.iter().find(|row| row.has(encoding))
 }
 
 const SAVED: Fate = Fate::Saved;
@@ -62,8 +62,8 @@ const fn one(
     since: &'static str,
     [op0, op1, crn, crm, op2]: [u8; 5],
     fate: Fate,
-) -> Registers {
-    Registers { name, since, at: ([op0, op1, crn], [crm, crm], [op2, op2]), fate }
+) -> RegisterRow {
+    RegisterRow { name, since, at: ([op0, op1, crn], [crm, crm], [op2, op2]), fate }
 }
 
 const fn some(
@@ -71,8 +71,8 @@ const fn some(
     since: &'static str,
     at: ([u8; 3], [u8; 2], [u8; 2]),
     fate: Fate,
-) -> Registers {
-    Registers { name, since, at, fate }
+) -> RegisterRow {
+    RegisterRow { name, since, at, fate }
 }
 
 const fn trapped(control: &'static str) -> Fate {
@@ -80,7 +80,7 @@ const fn trapped(control: &'static str) -> Fate {
 }
 
 /// The registers.
-pub const REGISTERS: &[Registers] = &[
+pub const REGISTERS: &[RegisterRow] = &[
     // Armv8.0: identification.
     one("MIDR_EL1", "8.0", [3, 0, 0, 0, 0], IDENTIFICATION),
     one("MPIDR_EL1", "8.0", [3, 0, 0, 0, 5], Fate::Constant("VMPIDR_EL2 is set for each vCPU")),
@@ -237,12 +237,12 @@ mod tests {
 
     #[test]
     fn each_row_is_found_and_ranges_are_in_order() {
-        for registers in REGISTERS {
-            let ([op0, op1, crn], crm, op2) = registers.at;
-            assert!(crm[0] <= crm[1] && op2[0] <= op2[1] && op2[1] < 8, "{registers:?}");
+        for row in REGISTERS {
+            let ([op0, op1, crn], crm, op2) = row.at;
+            assert!(crm[0] <= crm[1] && op2[0] <= op2[1] && op2[1] < 8, "{row:?}");
             let first = find([op0, op1, crn, crm[0], op2[0]]).expect("a row");
             let last = find([op0, op1, crn, crm[1], op2[1]]).expect("a row");
-            assert!([first, last].contains(&registers), "{registers:?} is hidden");
+            assert!([first, last].contains(&row), "{row:?} is hidden");
         }
         assert_eq!(find([3, 4, 1, 1, 0]), None, "HCR_EL2");
     }
@@ -252,9 +252,8 @@ mod tests {
     #[test]
     fn a_trapped_register_has_no_value_of_another_vcpu() {
         let ids = IdRegisters::from_hardware(GicVersion::V3, |_| u64::MAX);
-        for registers in REGISTERS {
-            let (Fate::Trapped(_), ([op0, op1, crn], crms, op2s)) = (registers.fate, registers.at)
-            else {
+        for row in REGISTERS {
+            let (Fate::Trapped(_), ([op0, op1, crn], crms, op2s)) = (row.fate, row.at) else {
                 continue;
             };
             for (crm, op2) in
@@ -263,10 +262,10 @@ mod tests {
                 let of = |write| SysRegAccess::new([op0, op1, crn, crm, op2], 0, write);
                 let before = access(of(false), 0, &ids);
                 let written = access(of(true), u64::MAX, &ids);
-                assert!(!matches!(written, SysRegOutcome::Read(_)), "{registers:?}");
-                assert_eq!(access(of(false), 0, &ids), before, "{registers:?}");
+                assert!(!matches!(written, SysRegOutcome::Read(_)), "{row:?}");
+                assert_eq!(access(of(false), 0, &ids), before, "{row:?}");
                 let sends = matches!(written, SysRegOutcome::SendSgi { .. });
-                assert_eq!(sends, (crn, crm) == (12, 11) && op2 >= 5, "{registers:?}");
+                assert_eq!(sends, (crn, crm) == (12, 11) && op2 >= 5, "{row:?}");
             }
         }
     }

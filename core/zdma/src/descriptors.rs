@@ -1,7 +1,7 @@
 //! A transfer as the engine reads it: two lists of descriptors (UG1085, "Buffer Descriptor
-//! Format"), written in place as the parts of each side are found.
+//! Format"), written in place as the extents of each side are found.
 
-use crate::{ADDRESS_BITS, LONGEST, PARTS, Part, RefusedTransfer, TooMany};
+use crate::{ADDRESS_BITS, Extent, LONGEST, MAX_EXTENTS, RefusedTransfer, TooManyExtents};
 use weir_units::Pa;
 
 /// Words of a linked descriptor: address (2), size, control, address of the next (2), and two that
@@ -10,7 +10,7 @@ pub(crate) const WORDS: usize = 8;
 
 /// Bytes of a descriptor, and of those of a side.
 const SIZE: u64 = size_of::<[u32; WORDS]>() as u64;
-const SIDE: u64 = SIZE * PARTS as u64;
+const SIDE: u64 = SIZE * MAX_EXTENTS as u64;
 
 /// Bytes of the smallest page that a translation can be of.
 const PAGE: u32 = 4096;
@@ -34,13 +34,13 @@ pub enum Side {
     Destination,
 }
 
-/// The list of one side: the first `count` descriptors of its part of the table.
+/// The list of one side: the first `count` descriptors of its half of the table.
 #[derive(Clone, Copy, Debug)]
 struct List {
     count: usize,
-    /// Bytes of all parts.
+    /// Bytes of all extents.
     len: u32,
-    /// The address behind the last part.
+    /// The address behind the last extent.
     end: u64,
 }
 
@@ -48,17 +48,17 @@ impl List {
     const EMPTY: Self = Self { count: 0, len: 0, end: 0 };
 }
 
-/// A transfer: the parts of both sides as descriptors, in memory that the engine reads if a side
-/// has several parts. First come [`PARTS`] descriptors for the source, then [`PARTS`] for the
-/// destination. Words are little-endian, as on the cores.
+/// A transfer: the extents of both sides as descriptors, in memory that the engine reads if a side
+/// has several extents. First come [`MAX_EXTENTS`] descriptors for the source, then [`MAX_EXTENTS`]
+/// for the destination. Words are little-endian, as on the cores.
 ///
-/// The parts of a side are in order; none is empty, and none starts where the one before it ends.
+/// The extents of a side are in order; none is empty, and none starts where the one before it ends.
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub struct Descriptors {
-    words: [[[u32; WORDS]; PARTS]; 2],
+    words: [[[u32; WORDS]; MAX_EXTENTS]; 2],
     lists: [List; 2],
-    /// The highest address behind a part.
+    /// The highest address behind an extent.
     top: u64,
     /// Address at which the engine sees the table.
     at: Pa,
@@ -69,26 +69,26 @@ pub struct Descriptors {
 }
 
 impl Descriptors {
-    /// Returns descriptors without parts, of which the engine sees the first one at `at`.
+    /// Returns descriptors without extents, of which the engine sees the first one at `at`.
     /// `is_coherent` is [`ChannelSettings::is_coherent`](crate::ChannelSettings::is_coherent) of
     /// the channel.
     #[must_use]
     pub const fn new(at: Pa, is_coherent: bool) -> Self {
         let control = if is_coherent { COHERENT } else { 0 };
-        let (words, lists) = ([[[0; WORDS]; PARTS]; 2], [List::EMPTY; 2]);
+        let (words, lists) = ([[[0; WORDS]; MAX_EXTENTS]; 2], [List::EMPTY; 2]);
         let mut table = Self { words, lists, top: 0, at, is_placed: false, control };
         table.set_address(at);
         table
     }
 
-    /// Sets where the engine sees the first descriptor, before any part is added.
+    /// Sets where the engine sees the first descriptor, before any extent is added.
     pub const fn set_address(&mut self, at: Pa) {
         let is_aligned = at.0.is_multiple_of(align_of::<Self>() as u64);
         self.at = at;
         self.is_placed = is_aligned && is_reachable(at, 2 * SIDE);
     }
 
-    /// Forgets the parts of both sides.
+    /// Forgets the extents of both sides.
     pub const fn clear(&mut self) {
         (self.lists, self.top) = ([List::EMPTY; 2], 0);
     }
@@ -112,16 +112,16 @@ impl Descriptors {
         self.lists[side as usize].len
     }
 
-    /// Adds `part` after the others of a side. A part that starts where the last one ends is merged
-    /// with it. A part without bytes changes nothing.
+    /// Adds `extent` after the others of a side. An extent that starts where the last one ends is
+    /// merged with it. An extent without bytes changes nothing.
     ///
     /// # Errors
     ///
-    /// [`TooMany`] if there are [`PARTS`] parts already, and this one can't be merged. The side is
-    /// as before.
+    /// [`TooManyExtents`] if there are [`MAX_EXTENTS`] extents already, and this one can't be
+    /// merged. The side is as before.
     #[inline]
-    pub fn push(&mut self, side: Side, part: Part) -> Result<(), TooMany> {
-        let Part { address, len } = part;
+    pub fn push(&mut self, side: Side, extent: Extent) -> Result<(), TooManyExtents> {
+        let Extent { address, len } = extent;
         if len == 0 {
             return Ok(());
         }
@@ -136,7 +136,7 @@ impl Descriptors {
             *size = sum;
         } else {
             let [low, high] = halves(address.0);
-            let place = table.get_mut(list.count).ok_or(TooMany)?;
+            let place = table.get_mut(list.count).ok_or(TooManyExtents)?;
             *place = [low, high, len, self.control | LINKED, 0, 0, 0, 0];
             if let Some([.., low, high, _, _]) = table.get_mut(before) {
                 // A link always leads to the next place of the table, so that the list ends.
@@ -165,11 +165,11 @@ impl Descriptors {
         mut translate: impl FnMut(u64) -> Option<Pa>,
     ) -> Option<()> {
         let (mut at, mut left) = (address, len);
-        // Bounded: each turn but the first and the last takes a page, and a side has few parts.
+        // Bounded: each turn but the first and the last takes a page, and a side has few extents.
         while left > 0 {
             let in_page = PAGE - at as u32 % PAGE;
             let len = in_page.min(left);
-            self.push(side, Part { address: translate(at)?, len }).ok()?;
+            self.push(side, Extent { address: translate(at)?, len }).ok()?;
             at = at.checked_add(len.into())?;
             left -= len;
         }
@@ -198,14 +198,14 @@ impl Descriptors {
         Ok(())
     }
 
-    /// Finds the first part that ends above the engine's address bits.
+    /// Finds the first extent that ends above the engine's address bits.
     #[cold]
     fn beyond(&self) -> RefusedTransfer {
-        let parts = self.used().into_iter().flatten().map(|[low, high, len, ..]| Part {
+        let extents = self.used().into_iter().flatten().map(|[low, high, len, ..]| Extent {
             address: Pa(u64::from(*high) << 32 | u64::from(*low)),
             len: *len,
         });
-        let mut beyond = parts.filter(|part| !is_reachable(part.address, part.len.into()));
+        let mut beyond = extents.filter(|extent| !is_reachable(extent.address, extent.len.into()));
         beyond.next().map_or(RefusedTransfer::Empty, RefusedTransfer::Beyond)
     }
 

@@ -4,11 +4,11 @@
 //!
 //! The crate decides which registers are read and written in which order. The caller has
 //! translated and checked all addresses, maintains the caches, and provides the accesses
-//! ([`Registers`]). Every wait is bounded by a number of reads ([`POLLS`]).
+//! ([`EngineRegisters`]). Every wait is bounded by a number of reads ([`POLLS`]).
 //!
-//! A transfer is described in place, where the engine can read it: the caller adds the parts of
-//! each side to [`Descriptors`]. If both sides have one part, [`start`] copies their descriptors to
-//! registers (UG1085, "Simple DMA Mode"). Otherwise the engine reads a list for each side from
+//! A transfer is described in place, where the engine can read it: the caller adds the extents of
+//! each side to [`Descriptors`]. If both sides have one extent, [`start`] copies their descriptors
+//! to registers (UG1085, "Simple DMA Mode"). Otherwise the engine reads a list for each side from
 //! memory (UG1085, "Scatter Gather DMA Mode"). Each list is linked from lower to higher places of
 //! the table only, so that it ends.
 //!
@@ -49,8 +49,8 @@
 #![forbid(unsafe_code)]
 
 mod descriptors;
+mod extents;
 mod firmware;
-mod parts;
 mod progress;
 mod transfer;
 
@@ -58,8 +58,8 @@ mod transfer;
 mod tests;
 
 pub use descriptors::{Descriptors, Side};
+pub use extents::{Extent, MAX_EXTENTS, TooManyExtents};
 pub use firmware::{Answer, FUNCTION, regulate};
-pub use parts::{PARTS, Part, TooMany};
 pub use progress::{ChannelProgress, TransferFailure, finish};
 pub use transfer::{Outcome, Transfer};
 
@@ -67,7 +67,7 @@ use core::fmt;
 use weir_units::Pa;
 
 /// The channel's registers, 32 bits each, by byte offset from the channel's base.
-pub trait Registers {
+pub trait EngineRegisters {
     /// Reads the register at `offset`.
     fn read(&mut self, offset: u64) -> u32;
 
@@ -267,8 +267,8 @@ pub enum RefusedTransfer {
     },
     /// The transfer has this many bytes, more than [`LONGEST`].
     TooLong(u32),
-    /// The part ends above the 44 address bits of the engine.
-    Beyond(Part),
+    /// The extent ends above the 44 address bits of the engine.
+    Beyond(Extent),
     /// The address of the descriptors is not a multiple of 64, or is above the engine's 44 bits.
     Descriptors(Pa),
     /// The channel is at work: `finish` or `stop` it first.
@@ -286,10 +286,10 @@ impl fmt::Display for RefusedTransfer {
             Self::TooLong(len) => {
                 write!(out, "DMA transfer: {len} bytes are more than {LONGEST}; split the transfer")
             }
-            Self::Beyond(part) => write!(
+            Self::Beyond(extent) => write!(
                 out,
                 "DMA transfer: {} bytes at {:#x} end above {ADDRESS_BITS} address bits",
-                part.len, part.address.0
+                extent.len, extent.address.0
             ),
             Self::Descriptors(at) => write!(
                 out,
@@ -310,7 +310,10 @@ impl core::error::Error for RefusedTransfer {}
 /// # Errors
 ///
 /// [`InitError`] if the channel does not stop, or does not answer. Its interrupts are masked then.
-pub fn init(registers: &mut impl Registers, settings: ChannelSettings) -> Result<(), InitError> {
+pub fn init(
+    registers: &mut impl EngineRegisters,
+    settings: ChannelSettings,
+) -> Result<(), InitError> {
     registers.write(IDS, ALL);
     stop(registers).map_err(|Busy| InitError::Busy)?;
     // The attributes must be stable while the channel is enabled (UG1087, ZDMA_CH_DATA_ATTR), so
@@ -341,9 +344,9 @@ pub fn init(registers: &mut impl Registers, settings: ChannelSettings) -> Result
 /// Starts the transfer that `descriptors` describes. Both sides have the same length, at most
 /// [`LONGEST`].
 ///
-/// If both sides have one part, registers have the transfer, and `publish` is not called. Otherwise
-/// `publish` is called before the channel is enabled: it makes the descriptors visible to the
-/// engine. They and the parts must stay as they are until [`finish`] returns other than
+/// If both sides have one extent, registers have the transfer, and `publish` is not called.
+/// Otherwise `publish` is called before the channel is enabled: it makes the descriptors visible to
+/// the engine. They and the extents must stay as they are until [`finish`] returns other than
 /// [`ChannelProgress::Busy`], or [`stop`] returns `Ok`.
 ///
 /// # Errors
@@ -351,7 +354,7 @@ pub fn init(registers: &mut impl Registers, settings: ChannelSettings) -> Result
 /// See [`RefusedTransfer`]: then the only access to the channel was a read of its state, or none.
 #[inline]
 pub fn start(
-    registers: &mut impl Registers,
+    registers: &mut impl EngineRegisters,
     descriptors: &mut Descriptors,
     publish: impl FnOnce(&Descriptors),
 ) -> Result<(), RefusedTransfer> {
@@ -401,7 +404,7 @@ fn is_busy(status: u32) -> bool {
 /// # Errors
 ///
 /// [`Busy`] if it is still at work after that: the memory of its transfer must not be reused yet.
-pub fn stop(registers: &mut impl Registers) -> Result<(), Busy> {
+pub fn stop(registers: &mut impl EngineRegisters) -> Result<(), Busy> {
     registers.write(CTRL2, 0);
     for _ in 0..POLLS {
         let status = registers.read(STATUS);

@@ -1,6 +1,6 @@
 //! How a transfer ends.
 
-use crate::{ALL, DMA_DONE, ISR, Registers, STATE, STATE_ERROR, STATUS, is_busy};
+use crate::{ALL, DMA_DONE, EngineRegisters, ISR, STATE, STATE_ERROR, STATUS, is_busy};
 use core::fmt;
 
 /// The errors of ZDMA_CH_ISR, by bit (UG1087), and what each is about. The counts of descriptors
@@ -67,7 +67,7 @@ impl core::error::Error for TransferFailure {}
 /// An end is returned once. [`ChannelProgress::Done`] needs both the report of the end and a
 /// state other than busy: which of them silicon shows first is not documented. If the channel
 /// reports the end while it is busy, the report stays, and with it the interrupt.
-pub fn finish(registers: &mut impl Registers) -> ChannelProgress {
+pub fn finish(registers: &mut impl EngineRegisters) -> ChannelProgress {
     let seen = registers.read(ISR) & ALL;
     let status = registers.read(STATUS);
     let bits = seen & ERRORS;

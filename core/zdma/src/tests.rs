@@ -28,7 +28,7 @@ impl Recording {
     }
 }
 
-impl Registers for Recording {
+impl EngineRegisters for Recording {
     fn read(&mut self, offset: u64) -> u32 {
         self.accesses.push(Read(offset));
         if offset == CTRL1 && !self.values.contains_key(&offset) {
@@ -50,25 +50,25 @@ impl Registers for Recording {
 /// Where the engine sees the descriptors.
 const AT: Pa = Pa(0x8_7000_1040);
 
-/// The parts of a side.
-type Parts = Vec<Part>;
+/// The extents of a side.
+type Extents = Vec<Extent>;
 
-fn side(parts: &[(u64, u32)]) -> Parts {
-    parts.iter().map(|(address, len)| Part { address: Pa(*address), len: *len }).collect()
+fn side(extents: &[(u64, u32)]) -> Extents {
+    extents.iter().map(|(address, len)| Extent { address: Pa(*address), len: *len }).collect()
 }
 
-/// Adds the parts of both sides to `table`.
-fn describe(table: &mut Descriptors, from: &Parts, to: &Parts) {
+/// Adds the extents of both sides to `table`.
+fn describe(table: &mut Descriptors, from: &Extents, to: &Extents) {
     table.clear();
-    for (side, parts) in [(Side::Source, from), (Side::Destination, to)] {
-        for part in parts {
-            table.push(side, *part).expect("few parts");
+    for (side, extents) in [(Side::Source, from), (Side::Destination, to)] {
+        for extent in extents {
+            table.push(side, *extent).expect("few extents");
         }
     }
 }
 
 /// A transfer on a channel that is not coherent, with its descriptors at `at`.
-fn described(from: &Parts, to: &Parts, at: Pa) -> Descriptors {
+fn described(from: &Extents, to: &Extents, at: Pa) -> Descriptors {
     let mut table = Descriptors::new(at, false);
     describe(&mut table, from, to);
     table
@@ -151,14 +151,14 @@ fn init_of_a_silent_channel_fails() {
     assert_ne!(InitError::Silent.text(), InitError::Busy.text());
 }
 
-/// Each page is translated once, adjacent pages are one part, and a page that can't be
+/// Each page is translated once, adjacent pages are one extent, and a page that can't be
 /// reached refuses all.
 #[test]
 fn translation_goes_page_by_page() {
     let translated = |address, len, translate: &mut dyn FnMut(u64) -> Option<Pa>| {
         let mut table = Descriptors::new(AT, false);
         table.push_translated(Side::Destination, address, len, translate)?;
-        Some(parts(&table, Side::Destination))
+        Some(extents(&table, Side::Destination))
     };
     let mut asked = Vec::new();
     let side = translated(0x7_1ff0, 0x2020, &mut |address| {
@@ -181,10 +181,10 @@ fn translation_goes_page_by_page() {
     assert!(translated(0x800, LONGEST + 0x1000, scattered).is_none());
 }
 
-/// Address and length of each part of a side.
-fn parts(table: &Descriptors, side: Side) -> Vec<(u64, u32)> {
-    let part = |words: &[u32; 8]| (u64::from(words[0]) | u64::from(words[1]) << 32, words[2]);
-    table.used()[side as usize].iter().map(part).collect()
+/// Address and length of each extent of a side.
+fn extents(table: &Descriptors, side: Side) -> Vec<(u64, u32)> {
+    let extent = |words: &[u32; 8]| (u64::from(words[0]) | u64::from(words[1]) << 32, words[2]);
+    table.used()[side as usize].iter().map(extent).collect()
 }
 
 #[test]
@@ -199,7 +199,7 @@ fn init_of_a_channel_that_runs_on_masks_it() {
 #[test]
 fn one_part_on_each_side_is_simple() {
     let mut channel = Recording::default();
-    // Both sides have two adjacent parts.
+    // Both sides have two adjacent extents.
     let from = side(&[(0x8_1234_5670, 0x100), (0x8_1234_5770, 0x23)]);
     let to = side(&[(0x7fff_0001, 0x120), (0x7fff_0121, 3)]);
     assert_eq!(started(&mut channel, &mut described(&from, &to, AT)), (Ok(()), None));
@@ -290,7 +290,7 @@ fn several_parts_on_both_sides_are_two_lists() {
 #[test]
 fn descriptors_of_an_earlier_transfer_are_cut_off() {
     let mut table = Descriptors::new(AT, false);
-    let mut moved = |from: &Parts, to: &Parts| {
+    let mut moved = |from: &Extents, to: &Extents| {
         describe(&mut table, from, to);
         assert_eq!(start(&mut Recording::default(), &mut table, |_| {}), Ok(()));
         table.words().to_vec()
@@ -307,7 +307,7 @@ fn descriptors_of_an_earlier_transfer_are_cut_off() {
 
 #[test]
 fn impossible_transfers_touch_nothing() {
-    let refused = |from: &Parts, to: &Parts, at: Pa| {
+    let refused = |from: &Extents, to: &Extents, at: Pa| {
         let mut channel = Recording::default();
         let publish = |_: &Descriptors| panic!("published");
         let result = start(&mut channel, &mut described(from, to, at), publish);
@@ -325,10 +325,10 @@ fn impossible_transfers_touch_nothing() {
     let longer = side(&[(0, u32::MAX), (1 << 40, 2)]);
     assert_eq!(refused(&longer, &longer, AT), RefusedTransfer::TooLong(u32::MAX));
     for address in [(1 << 44) - 15, 1 << 44, u64::MAX - 3] {
-        let part = Part { address: Pa(address), len: 16 };
+        let extent = Extent { address: Pa(address), len: 16 };
         let high = side(&[(address, 16)]);
-        assert_eq!(refused(&high, &one, AT), RefusedTransfer::Beyond(part));
-        assert_eq!(refused(&one, &high, AT), RefusedTransfer::Beyond(part));
+        assert_eq!(refused(&high, &one, AT), RefusedTransfer::Beyond(extent));
+        assert_eq!(refused(&one, &high, AT), RefusedTransfer::Beyond(extent));
     }
     for at in [Pa(0x1020), Pa(1 << 44), Pa((1 << 44) - 64), Pa(u64::MAX - 63)] {
         assert_eq!(refused(&one, &one, at), RefusedTransfer::Descriptors(at));
@@ -449,12 +449,12 @@ fn parts_merge_where_they_meet() {
     let all = [(0x1000, 0x800), (0x1800, 0x800), (0x3000, 8), (0x2000, 8), (0x9000, 0)];
     let table = described(&side(&all), &side(&[]), AT);
     let merged = [(0x1000, 0x1000), (0x3000, 8), (0x2000, 8)];
-    assert_eq!(parts(&table, Side::Source), merged);
+    assert_eq!(extents(&table, Side::Source), merged);
     assert_eq!([Side::Source, Side::Destination].map(|side| table.len(side)), [0x1010, 0]);
-    // A sum that the type can't hold stays two parts; so does the end of the address space.
+    // A sum that the type can't hold stays two extents; so does the end of the address space.
     for all in [[(0, u32::MAX), (u64::from(u32::MAX), 1)], [(u64::MAX - 7, 8), (0, 8)]] {
         let table = described(&side(&[]), &side(&all), AT);
-        assert_eq!(parts(&table, Side::Destination), all);
+        assert_eq!(extents(&table, Side::Destination), all);
     }
 }
 
@@ -462,8 +462,8 @@ fn parts_merge_where_they_meet() {
 fn the_eighteenth_part_is_refused() {
     let pages: Vec<_> = (0..17).map(|page| (page * 0x2000, 0x1000)).collect();
     let mut full = described(&side(&pages), &side(&[]), AT);
-    let mut push = |address, len| full.push(Side::Source, Part { address: Pa(address), len });
-    assert_eq!(push(0x8_0000, 1), Err(TooMany));
+    let mut push = |address, len| full.push(Side::Source, Extent { address: Pa(address), len });
+    assert_eq!(push(0x8_0000, 1), Err(TooManyExtents));
     // It can still grow at its end.
     assert_eq!(push(16 * 0x2000 + 0x1000, 1), Ok(()));
     assert_eq!(full.used()[0].len(), 17);
@@ -472,7 +472,7 @@ fn the_eighteenth_part_is_refused() {
 
 #[test]
 fn messages_name_the_object_and_the_limit() {
-    let part = Part { address: Pa(1 << 44), len: 8 };
+    let extent = Extent { address: Pa(1 << 44), len: 8 };
     let messages = [
         (RefusedTransfer::Empty.to_string(), "DMA transfer: a side has no bytes"),
         (
@@ -484,7 +484,7 @@ fn messages_name_the_object_and_the_limit() {
             "DMA transfer: 70000 bytes are more than 65536; split the transfer",
         ),
         (
-            RefusedTransfer::Beyond(part).to_string(),
+            RefusedTransfer::Beyond(extent).to_string(),
             "DMA transfer: 8 bytes at 0x100000000000 end above 44 address bits",
         ),
         (
@@ -499,7 +499,10 @@ fn messages_name_the_object_and_the_limit() {
             Busy.to_string(),
             "the DMA channel is still busy after 256 reads of its state; stop it again",
         ),
-        (TooMany.to_string(), "DMA transfer: a side has more than 17 parts; split the transfer"),
+        (
+            TooManyExtents.to_string(),
+            "DMA transfer: a side has more than 17 extents; split the transfer",
+        ),
     ];
     for (message, expected) in messages {
         assert_eq!(message, expected);
@@ -534,7 +537,7 @@ fn walk(words: &[u32], mut at: u64, found: &mut Vec<(u64, u32)>) -> usize {
     unreachable!("it returns")
 }
 
-/// Joins adjacent parts.
+/// Joins adjacent extents.
 fn joined(ranges: &[(u64, u32)]) -> Vec<(u64, u64)> {
     let mut all: Vec<(u64, u64)> = Vec::new();
     for (address, len) in ranges {
@@ -546,7 +549,7 @@ fn joined(ranges: &[(u64, u32)]) -> Vec<(u64, u64)> {
     all
 }
 
-/// Parts of one side with `total` bytes: cut anywhere, and each at a place of its own or right
+/// Extents of one side with `total` bytes: cut anywhere, and each at a place of its own or right
 /// behind the one before it.
 fn anywhere(total: u32) -> impl Strategy<Value = Vec<(u64, u32)>> {
     let cuts = prop::collection::btree_set(0..=total, 0..16);
@@ -555,13 +558,13 @@ fn anywhere(total: u32) -> impl Strategy<Value = Vec<(u64, u32)>> {
         cuts.extend([0, total]);
         let cuts: Vec<_> = cuts.into_iter().collect();
         let mut behind = 0;
-        let part = |(cut, (place, follows)): (&[u32], (u64, bool))| {
+        let extent = |(cut, (place, follows)): (&[u32], (u64, bool))| {
             let len = cut[1] - cut[0];
             let address = if follows { behind } else { place };
             behind = address + u64::from(len);
             (address, len)
         };
-        cuts.windows(2).zip(places).map(part).collect()
+        cuts.windows(2).zip(places).map(extent).collect()
     })
 }
 
@@ -612,7 +615,7 @@ proptest! {
 fn descriptors_are_visible_before_the_enable() {
     use std::{cell::RefCell, rc::Rc};
     struct Shared(Rc<RefCell<Vec<&'static str>>>);
-    impl Registers for Shared {
+    impl EngineRegisters for Shared {
         fn read(&mut self, _: u64) -> u32 {
             0
         }

@@ -1,6 +1,6 @@
 //! The end of a transfer: by itself, by its caller, or by a limit on time.
 
-use crate::{Busy, ChannelProgress, Registers, finish, stop};
+use crate::{Busy, ChannelProgress, EngineRegisters, finish, stop};
 use weir_units::Nanos;
 
 /// How a transfer is.
@@ -53,7 +53,7 @@ impl Transfer {
     /// has failed, even if the channel then reports its end.
     pub fn finish(
         &mut self,
-        channel: &mut impl Registers,
+        channel: &mut impl EngineRegisters,
         gives_up: bool,
         now: Nanos,
     ) -> Option<Outcome> {
@@ -75,14 +75,19 @@ impl Transfer {
 
     /// Stops what is under way, since `since`, because its memory is to be used again. Returns
     /// [`Outcome::Busy`] until the channel has stopped or the limit is over.
-    pub fn close(&mut self, channel: &mut impl Registers, since: Nanos, now: Nanos) -> Outcome {
+    pub fn close(
+        &mut self,
+        channel: &mut impl EngineRegisters,
+        since: Nanos,
+        now: Nanos,
+    ) -> Outcome {
         if !self.is_busy() {
             return Outcome::Done;
         }
         self.stop(channel, now.0.saturating_sub(since.0) > self.limit.0)
     }
 
-    fn stop(&mut self, channel: &mut impl Registers, is_late: bool) -> Outcome {
+    fn stop(&mut self, channel: &mut impl EngineRegisters, is_late: bool) -> Outcome {
         let bits = *self.stopping.get_or_insert(0);
         match stop(channel) {
             Ok(()) => {

@@ -203,7 +203,11 @@ pub fn pack<'a>(
             .places
             .cache
             .filter(|cache| cache.in_registers)
-            .map(|cache| PackedCache { size: cache.size.0, ways: cache.ways, line: cache.line.0 })
+            .map(|cache| PackedCache {
+                size: cache.size.0,
+                ways: cache.ways,
+                cache_line: cache.line.0,
+            })
             .unwrap_or_default(),
         classes: division.hypervisor.words(),
         memory: placement.hypervisor,

@@ -24,7 +24,7 @@ impl Function {
     /// The function with device number in bits 7:3 of `address` and function number below.
     #[must_use]
     pub const fn new(address: u8) -> Self {
-        Self { registers: ECAM.part((address as u64) << 12) }
+        Self { registers: ECAM.at_offset((address as u64) << 12) }
     }
 }
 

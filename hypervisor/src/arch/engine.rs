@@ -10,7 +10,7 @@ use super::{
 use crate::board;
 use weir_paging::walk::normal_memory;
 use weir_units::Pa;
-use weir_zdma::{Descriptors, Registers};
+use weir_zdma::{Descriptors, EngineRegisters};
 
 // SAFETY: `virtio::engine` comes here only if `HAS_ENGINE`, and then `Stage1::begin` maps this page
 // of registers. Reading changes
@@ -21,7 +21,7 @@ const ENGINE: Device = unsafe { Device::new("engine", memory::device(Pa(board::E
 /// The channel that works for the broker.
 pub struct Channel;
 
-impl Registers for Channel {
+impl EngineRegisters for Channel {
     #[inline(always)]
     fn read(&mut self, offset: u64) -> u32 {
         ENGINE.read(Register::at(offset))
@@ -71,7 +71,7 @@ pub fn guest_ram<T>(body: impl FnOnce(&GuestRam) -> T) -> T {
 mod tests {
     use super::*;
     use crate::arch::machine::{recorded, set};
-    use weir_zdma::{ChannelSettings, Part, Side, init, start};
+    use weir_zdma::{ChannelSettings, Extent, Side, init, start};
 
     /// Each page is translated for its kind of access, and the guest finds its register as it was.
     #[test]
@@ -96,7 +96,7 @@ mod tests {
             [(Side::Source, [0x1000, 0x3000]), (Side::Destination, [0x5000, 0x6000])]
         {
             for address in addresses.map(Pa) {
-                table.push(side, Part { address, len: 64 }).expect("few parts");
+                table.push(side, Extent { address, len: 64 }).expect("few extents");
             }
         }
         recorded();

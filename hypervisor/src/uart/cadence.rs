@@ -8,7 +8,7 @@ use crate::{
     board,
 };
 use weir_uart::{
-    Registers,
+    UartRegisters,
     cadence::{CR, CR_TX_ON, Cadence, FIFO, SR, SR_TX_FULL_BIT},
 };
 use weir_units::Pa;
@@ -31,7 +31,7 @@ const UART: Device = unsafe { Device::new("uart", device(Pa(board::UART))) };
 /// The controller's page.
 struct Page;
 
-impl Registers for Page {
+impl UartRegisters for Page {
     fn read(&mut self, offset: u64) -> u32 {
         UART.read(Register::at(offset))
     }

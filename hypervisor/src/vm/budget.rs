@@ -1,22 +1,22 @@
-//! What the cores of a VM share of its memory budget.
+//! The memory budget of a VM, as all of its cores access it.
 
 use core::sync::atomic::{AtomicU32, AtomicU64};
-use weir_budget::Shared;
+use weir_budget::GroupBudget;
 
-/// What the cores of a VM share of its memory budget.
+/// The memory budget of a VM, as all of its cores access it.
 pub struct VmBudget {
-    pub shared: Shared,
-    /// The budget that it was last set to, reads and writes.
+    pub group: GroupBudget,
+    /// The budget that was set last, reads and writes.
     pub limits: [AtomicU64; 2],
-    /// How often that was.
+    /// The number of times that the budget was set.
     pub changes: AtomicU32,
 }
 
 impl VmBudget {
-    /// Of no VM.
+    /// Returns the budget of no VM.
     pub const fn new() -> Self {
         Self {
-            shared: Shared::new(),
+            group: GroupBudget::new(),
             limits: [const { AtomicU64::new(0) }; 2],
             changes: AtomicU32::new(0),
         }

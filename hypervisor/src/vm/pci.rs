@@ -5,7 +5,7 @@ use super::Vm;
 use crate::{
     arch::{
         dsb_ishst,
-        ecam::Function as Registers,
+        ecam::Function as EcamFunction,
         gic::{self, PhysicalLine},
         lock::Lock,
         set_once::SetOnce,
@@ -54,8 +54,8 @@ fn streams(vm: usize) -> impl Iterator<Item = u32> + Clone {
 }
 
 impl Assigned {
-    fn registers(&self) -> Registers {
-        Registers::new(self.entry.address as u8)
+    fn registers(&self) -> EcamFunction {
+        EcamFunction::new(self.entry.address as u8)
     }
 }
 
@@ -67,7 +67,7 @@ pub fn init(system: &PackedSystem<'static>, console_core: CoreId) {
     }
     // A function that firmware left on must not move memory of any owner.
     for address in 0..=u8::MAX {
-        let mut registers = Registers::new(address);
+        let mut registers = EcamFunction::new(address);
         if registers.read(0) & 0xffff != 0xffff {
             quiesce(&mut registers);
         }
@@ -77,7 +77,7 @@ pub fn init(system: &PackedSystem<'static>, console_core: CoreId) {
         Err(what) => notice::refuse(&[b"the machine's SMMU can't be used: ", what.as_bytes()]),
     }
     for (entry, place) in system.pci().iter().zip(&FUNCTIONS) {
-        let mut registers = Registers::new(entry.address as u8);
+        let mut registers = EcamFunction::new(entry.address as u8);
         let mut function =
             match PassedFunction::probe(&mut registers, entry.has_siblings(system.pci())) {
                 Ok(function) => function,

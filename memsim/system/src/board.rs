@@ -238,8 +238,8 @@ fn alone_on_their_cores(vms: &[Vm]) -> Result<(), SimulationError> {
     Ok(())
 }
 
-/// What a vCPU's regulator counts, and which shared state it has: one for each VM, and behind them
-/// MemGuard's.
+/// Returns the setting of a vCPU's regulator, the events that it counts, and the index of its group
+/// budget: one for each VM, and behind them that of MemGuard.
 fn regulate(
     system: &System,
     index: usize,
@@ -253,12 +253,12 @@ fn regulate(
              l2d-writeback, bus-access or mem-access"
         ))
     })?;
-    let shared = match setting.kind {
+    let group = match setting.kind {
         Regulates::Memguard => system.vms.len(),
         Regulates::Compensation => usize::from(regulation.critical),
         Regulates::Static | Regulates::Pool => index,
     };
-    Ok((setting, counters, shared))
+    Ok((setting, counters, group))
 }
 
 /// The engine for a VM's transfers: its number, the first of the channels that are the VM's, and

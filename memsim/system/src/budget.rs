@@ -5,11 +5,11 @@ use weir_abi::regulation::{self, Regulation};
 use weir_budget::BudgetVerdict;
 use weir_budget::Counts;
 use weir_budget::Event;
+use weir_budget::GroupBudget;
 use weir_budget::Periods;
 use weir_budget::Regulate;
 use weir_budget::Regulator;
 use weir_budget::Setting;
-use weir_budget::Shared;
 use weir_memory::hierarchy::CoreTraffic;
 use weir_units::Nanos;
 
@@ -65,8 +65,8 @@ pub(crate) struct Budget {
     counters: [Counter; 2],
     two: bool,
     pub periods: Periods,
-    /// Which of the run's [`Shared`] it is given.
-    pub shared: usize,
+    /// The index of its [`GroupBudget`] in the run.
+    pub group: usize,
     /// Its bit in [`BudgetVerdict::wake`].
     pub member: u32,
     limit: Counts,
@@ -82,14 +82,14 @@ pub(crate) struct Budget {
 }
 
 impl Budget {
-    pub fn new(setting: &Setting, counters: [Counter; 2], shared: usize) -> Self {
+    pub fn new(setting: &Setting, counters: [Counter; 2], group: usize) -> Self {
         let two = setting.budget.writes != u64::MAX;
         Self {
             regulator: Regulator::new(setting),
             counters,
             two,
             periods: setting.periods(),
-            shared,
+            group,
             member: setting.member_bit(),
             limit: Counts::NEVER,
             runs: true,
@@ -115,8 +115,8 @@ impl Budget {
     }
 
     /// Asks the regulator; returns the vCPUs to step because of it, by [`Self::member`].
-    pub fn step(&mut self, shared: &Shared, now: Nanos, counts: Counts, event: Event) -> u32 {
-        let BudgetVerdict { run, limit, wake } = self.regulator.step(shared, now, counts, event);
+    pub fn step(&mut self, group: &GroupBudget, now: Nanos, counts: Counts, event: Event) -> u32 {
+        let BudgetVerdict { run, limit, wake } = self.regulator.step(group, now, counts, event);
         if now >= self.boundary {
             if event != Event::Start {
                 self.outcome.period_ended(counts.minus(self.begun));

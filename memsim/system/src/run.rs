@@ -16,7 +16,7 @@ use broker::{Deed, Moving};
 use record::Counts;
 use std::sync::Arc;
 use weir_budget::Event as Step;
-use weir_budget::Shared;
+use weir_budget::GroupBudget;
 use weir_memory::{
     MemorySystem, Owner, Picos,
     dma::DmaError,
@@ -79,7 +79,7 @@ struct Run<'a> {
     cores: Vec<Core>,
     masters: Vec<Master>,
     moving: Option<Moving<'a>>,
-    shared: Vec<Shared>,
+    groups: Vec<GroupBudget>,
     events: Events<Event>,
     latencies: Vec<LatencyHistogram>,
     delays: Vec<u64>,
@@ -202,9 +202,10 @@ impl<'a> Run<'a> {
                     owner: Owner(owner),
                     gap: if gap.0 == 0 { Picos(clock) * cycles } else { gap.max(Picos(clock)) },
                     most_waiting: if dependent { 1 } else { wanted },
-                    budget: vcpu.regulation.as_ref().map(|(setting, counters, shared)| {
-                        Budget::new(setting, *counters, *shared)
-                    }),
+                    budget: vcpu
+                        .regulation
+                        .as_ref()
+                        .map(|(setting, counters, group)| Budget::new(setting, *counters, *group)),
                     program,
                     next: None,
                     waiting: Vec::new(),
@@ -248,7 +249,7 @@ impl<'a> Run<'a> {
             cores,
             masters,
             moving,
-            shared: (0..=owners).map(|_| Shared::new()).collect(),
+            groups: (0..=owners).map(|_| GroupBudget::new()).collect(),
             events: Events::default(),
             latencies: vec![LatencyHistogram::default(); owners],
             delays: vec![0; owners],
@@ -420,8 +421,8 @@ impl<'a> Run<'a> {
         let Some(budget) = &mut c.budget else { return };
         let counts = budget.counts(c.accesses, traffic);
         let ns = Nanos(now.0 / 1000);
-        let group = budget.shared;
-        let wake = budget.step(&self.shared[group], ns, counts, event);
+        let group = budget.group;
+        let wake = budget.step(&self.groups[group], ns, counts, event);
         if matches!(event, Step::Start | Step::Period) {
             let next = Picos::from_nanos(budget.periods.next(ns).0);
             self.add(next + Picos::from_nanos(hypervisor.interrupt_ns), Event::Period(core));
@@ -434,7 +435,7 @@ impl<'a> Run<'a> {
             for other in (0..self.cores.len()).filter(|other| *other != core) {
                 let budget = self.cores[other].budget.as_ref();
                 if budget.is_some_and(|budget| {
-                    budget.shared == group && budget.member & wake != 0 && !budget.runs
+                    budget.group == group && budget.member & wake != 0 && !budget.runs
                 }) {
                     let latency = Picos::from_nanos(hypervisor.interrupt_ns);
                     self.add(now + latency, Event::Overflow(other));

@@ -8,7 +8,7 @@ use weir_model::timing::Workload;
 #[derive(Clone, Debug)]
 pub(crate) struct Vcpu {
     pub core: usize,
-    /// How it is regulated, by what counters, and with which of the [`weir_budget::Shared`].
+    /// How it is regulated, by what counters, and with which of the [`weir_budget::GroupBudget`].
     pub regulation: Option<(Setting, [Counter; 2], usize)>,
 }
 

@@ -45,7 +45,7 @@ impl<'a> PackedSystem<'a> {
     /// The entries of a schedule.
     #[must_use]
     pub fn slots(&self, schedule: &PackedSchedule) -> &'a [Slot] {
-        crate::part(self.slots, schedule.first_slot, schedule.slots).unwrap_or(&[])
+        crate::table_entries(self.slots, schedule.first_slot, schedule.slots).unwrap_or(&[])
     }
 
     /// Whether VMs share core `core`.
@@ -128,7 +128,7 @@ impl<'a> PackedSystem<'a> {
                 Some(seen) if !*seen && schedule.core < self.header.cores => *seen = true,
                 _ => return Err(damage),
             }
-            let slots = crate::part(self.slots, schedule.first_slot, schedule.slots);
+            let slots = crate::table_entries(self.slots, schedule.first_slot, schedule.slots);
             let slots =
                 slots.filter(|slots| (1..=MAX_SLOTS).contains(&slots.len())).ok_or(damage)?;
             let is_table = schedule.kind == TIME_TABLE;

@@ -6,10 +6,10 @@ use proptest::prelude::*;
 use weir_budget::BudgetVerdict;
 use weir_budget::Counts;
 use weir_budget::Event;
+use weir_budget::GroupBudget;
 use weir_budget::Regulate;
 use weir_budget::Regulator;
 use weir_budget::Setting;
-use weir_budget::Shared;
 use weir_units::Nanos;
 
 /// What a vCPU used between the steps that entered one period and the next.
@@ -57,7 +57,7 @@ impl Vcpu {
     }
 
     /// Passes an event to the regulator. Returns the vCPUs to wake.
-    pub fn step(&mut self, shared: &Shared, now: u64, event: Event) -> u32 {
+    pub fn step(&mut self, group: &GroupBudget, now: u64, event: Event) -> u32 {
         let index = self.setting.periods().index(Nanos(now));
         if self.index != u64::MAX && index > self.index {
             self.history.push(Used {
@@ -72,7 +72,7 @@ impl Vcpu {
         }
         self.index = index;
         self.stopped |= event == Event::Stop;
-        self.verdict = self.regulator.step(shared, Nanos(now), self.counts, event);
+        self.verdict = self.regulator.step(group, Nanos(now), self.counts, event);
         assert!(
             !self.verdict.run || !self.counts.reached(self.verdict.limit),
             "no vCPU runs with a limit that is reached: {:?} at {:?}",
@@ -84,7 +84,7 @@ impl Vcpu {
 
     /// Makes up to `wanted` accesses, each once asked for when a limit is reached, and then up to
     /// `overshoot` more. Returns the vCPUs to wake.
-    pub fn access(&mut self, shared: &Shared, now: u64, wanted: Counts, overshoot: u64) -> u32 {
+    pub fn access(&mut self, group: &GroupBudget, now: u64, wanted: Counts, overshoot: u64) -> u32 {
         let mut wake = 0;
         let mut left = wanted;
         while !self.off && self.verdict.run && left != Counts::ZERO {
@@ -96,7 +96,7 @@ impl Vcpu {
             self.counts = self.counts.plus(Counts { reads, writes });
             left = left.minus(Counts { reads, writes });
             if self.counts.reached(self.verdict.limit) {
-                wake |= self.step(shared, now, Event::Count);
+                wake |= self.step(group, now, Event::Count);
             }
         }
         wake
@@ -109,9 +109,9 @@ impl Vcpu {
     }
 }
 
-/// Several vCPUs of one [`Shared`].
+/// Several vCPUs of one [`GroupBudget`].
 pub struct Board {
-    pub shared: Shared,
+    pub group: GroupBudget,
     pub vcpus: Vec<Vcpu>,
     pub now: u64,
     /// Whether the driver heeds [`BudgetVerdict::wake`].
@@ -143,7 +143,7 @@ impl Board {
     pub fn new(settings: impl IntoIterator<Item = Setting>, wakes: bool, overshoot: u64) -> Self {
         let vcpus = settings.into_iter().map(|setting| Vcpu::new(setting, Counts::ZERO)).collect();
         let mut board =
-            Self { shared: Shared::new(), vcpus, now: 0, wakes, overshoot, woken: Vec::new() };
+            Self { group: GroupBudget::new(), vcpus, now: 0, wakes, overshoot, woken: Vec::new() };
         board.woken.resize(board.vcpus.len(), (0, 0));
         board.every(Event::Start);
         board
@@ -156,7 +156,7 @@ impl Board {
     }
 
     pub fn send(&mut self, index: usize, event: Event) {
-        let wake = self.vcpus[index].step(&self.shared, self.now, event);
+        let wake = self.vcpus[index].step(&self.group, self.now, event);
         self.wake(index, wake);
     }
 
@@ -177,7 +177,7 @@ impl Board {
             assert!(*times <= most, "{index} is woken {times} times in period {period}");
             if self.wakes {
                 // What is woken is not the last to spend and gives nothing.
-                assert_eq!(vcpu.step(&self.shared, self.now, Event::Count), 0);
+                assert_eq!(vcpu.step(&self.group, self.now, Event::Count), 0);
             }
         }
     }
@@ -198,7 +198,7 @@ impl Board {
 
     pub fn access(&mut self, index: usize, wanted: Counts) {
         let (now, overshoot) = (self.now, self.overshoot);
-        let wake = self.vcpus[index].access(&self.shared, now, wanted, overshoot);
+        let wake = self.vcpus[index].access(&self.group, now, wanted, overshoot);
         self.wake(index, wake);
     }
 

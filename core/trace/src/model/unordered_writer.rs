@@ -1,7 +1,7 @@
 //! A writer without its barrier.
 #![allow(dead_code, reason = "not everything of the shipped source is called here")]
 
-include!("parts.rs");
+include!("sources.rs");
 
 mod sync {
     pub use loom::sync::atomic::{AtomicU64, Ordering};

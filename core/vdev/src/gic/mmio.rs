@@ -139,8 +139,8 @@ impl GicAccess {
         Some((Self { vcpu, redistributor, offset, size: 4 }, 1 << (intid & 31)))
     }
 
-    /// The part of a 64-bit register that a 32- or 64-bit access sees.
-    const fn part(&self, value: u64) -> u64 {
+    /// Returns the bits of a 64-bit register that a 32- or 64-bit access sees.
+    const fn accessed_bits(&self, value: u64) -> u64 {
         match self.size {
             _ if !self.has_size(4 | 8) => 0,
             4 => value >> ((self.offset as u32 & 4) * 8) & 0xffff_ffff,
@@ -249,7 +249,7 @@ impl<V: GicArchitecture> Gic<V> {
             0xffe8 if V::V3 => 0x3b,
             0xfe8 if !V::V3 => 0x2b,
             0x6100..0x6800 if V::V3 => {
-                return access.part(self.router(access.offset as usize >> 3 & 0xff));
+                return access.accessed_bits(self.router(access.offset as usize >> 3 & 0xff));
             }
             // ITARGETSR of private interrupts is the reader's own bit.
             0x800..0x820 if !V::V3 && count > 1 => {

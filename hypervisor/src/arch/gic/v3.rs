@@ -85,12 +85,12 @@ impl RedistributorFrames for Redistributors {
 /// The first frame of core `core`'s redistributor.
 fn redistributor(core: CoreId) -> Device {
     // Relaxed: only the core itself, and cores that share a lock with it, use its private lines.
-    GICR.part(REDISTRIBUTORS[core.index().min(CORES.len() - 1)].load(Ordering::Relaxed))
+    GICR.at_offset(REDISTRIBUTORS[core.index().min(CORES.len() - 1)].load(Ordering::Relaxed))
 }
 
 /// The registers of core `core`'s private interrupts.
 pub(super) fn private_registers(core: CoreId) -> Device {
-    redistributor(core).part(SGI_FRAME)
+    redistributor(core).at_offset(SGI_FRAME)
 }
 
 /// Finds this core's redistributor and wakes it.

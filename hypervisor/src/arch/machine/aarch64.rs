@@ -74,8 +74,8 @@ impl Device {
         Self { base }
     }
 
-    /// The part of it from `offset` on.
-    pub const fn part(self, offset: u64) -> Self {
+    /// Returns the registers from `offset` on as a device.
+    pub const fn at_offset(self, offset: u64) -> Self {
         Self { base: self.base + offset }
     }
 

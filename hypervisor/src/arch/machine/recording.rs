@@ -189,8 +189,8 @@ impl Device {
         Self { name, offset: 0 }
     }
 
-    /// The part of it from `offset` on.
-    pub const fn part(self, offset: u64) -> Self {
+    /// Returns the registers from `offset` on as a device.
+    pub const fn at_offset(self, offset: u64) -> Self {
         Self { offset: self.offset + offset, ..self }
     }
 

@@ -1,8 +1,8 @@
-//! The shared parts as they are shipped, on loom's words: every interleaving of a few cores, and
-//! every value that Armv8's memory model (and a weaker one) lets a load return. And the same on
+//! The words of a group as they are shipped, on loom's words: every interleaving of a few cores,
+//! and every value that Armv8's memory model (and a weaker one) lets a load return. And the same on
 //! words that do less than they are asked for, where the model has to fail.
 
-use super::{Parts, Reserve, Spent, Waiting, usage::Slot};
+use super::{GroupWords, Reserve, Spent, Waiting, usage::Slot};
 use crate::{
     BudgetVerdict, Compensation, Counts, Event, Memguard, Nanos, Pool, RegulatorKind, Setting,
     Static,
@@ -229,12 +229,12 @@ fn use_up(
 
 /// Two vCPUs spend a VM's budget of 3 in two periods.
 fn a_pool_serves_two_vcpus<W: Modeled>() {
-    let shared = Arc::new(Parts::on(|| W::new(0)));
+    let group = Arc::new(GroupWords::on(|| W::new(0)));
     let core = |vcpu: u8| {
-        let shared = Arc::clone(&shared);
+        let group = Arc::clone(&group);
         let mut pool = Pool::new(&setting(RegulatorKind::Pool, 3, vcpu));
         Box::new(move || {
-            let mut step = |now, counts, event| pool.step_on(&shared, now, counts, event);
+            let mut step = |now, counts, event| pool.step_on(&group, now, counts, event);
             let first = use_up(0, 0, 2, &mut step);
             [first, use_up(PERIOD, first, 2, &mut step)]
         }) as Box<dyn FnOnce() -> [u64; 2] + Send>
@@ -247,15 +247,15 @@ fn a_pool_serves_two_vcpus<W: Modeled>() {
 
 /// A vCPU goes off, gives its budget of 2, comes back and wants it, while another wants 4.
 fn a_domain_lends_once<W: Modeled>() {
-    let shared = Arc::new(Parts::on(|| W::new(0)));
+    let group = Arc::new(GroupWords::on(|| W::new(0)));
     let core = |vcpu: u8, wanted: u64| {
-        let shared = Arc::clone(&shared);
+        let group = Arc::clone(&group);
         let mut memguard = Memguard::new(&setting(RegulatorKind::Memguard, 2, vcpu));
         if vcpu == 0 {
-            memguard.step_on(&shared, Nanos(0), Counts::ZERO, Event::Stop);
+            memguard.step_on(&group, Nanos(0), Counts::ZERO, Event::Stop);
         }
         Box::new(move || {
-            use_up(0, 0, wanted, |now, counts, event| memguard.step_on(&shared, now, counts, event))
+            use_up(0, 0, wanted, |now, counts, event| memguard.step_on(&group, now, counts, event))
         }) as Box<dyn FnOnce() -> u64 + Send>
     };
     let used = together(vec![core(0, 2), core(1, 4)]);
@@ -265,15 +265,15 @@ fn a_domain_lends_once<W: Modeled>() {
 /// A critical vCPU uses 1 of 3 and then 5, while the one that it compensates goes through its
 /// periods.
 fn a_use_compensates_when_known<W: Modeled>() {
-    let shared = Arc::new(Parts::on(|| W::new(0)));
+    let group = Arc::new(GroupWords::on(|| W::new(0)));
     let mut critical =
         Static::new(&Setting { publish: true, ..setting(RegulatorKind::Static, u64::MAX, 0) });
     let publish = {
-        let shared = Arc::clone(&shared);
+        let group = Arc::clone(&group);
         thread::spawn(move || {
             for (period, reads) in [0, 1, 6].into_iter().enumerate() {
                 critical.step_on(
-                    &shared,
+                    &group,
                     Nanos(PERIOD * period as u64),
                     Counts { reads, writes: 0 },
                 );
@@ -282,9 +282,8 @@ fn a_use_compensates_when_known<W: Modeled>() {
     };
     let mut interferer =
         Compensation::new(&Setting { window: 4, ..setting(RegulatorKind::Compensation, 3, 0) });
-    let limits = [0, 1, 2].map(|period| {
-        interferer.step_on(&shared, Nanos(PERIOD * period), Counts::ZERO).limit.reads
-    });
+    let limits = [0, 1, 2]
+        .map(|period| interferer.step_on(&group, Nanos(PERIOD * period), Counts::ZERO).limit.reads);
     publish.join().unwrap();
     assert!(limits[0] == 3 && [3, 5].contains(&limits[1]), "{limits:?}");
     // Nothing was used, so nothing is taken off for the second period.

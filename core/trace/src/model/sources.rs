@@ -1,4 +1,4 @@
-// What the builds of writer and reader have in common; each has its own `sync`.
+// The sources that all builds of writer and reader include; each build has its own `sync`.
 
 use crate::record;
 #[path = "../reader.rs"]

@@ -1,4 +1,4 @@
-//! What cores share, without a lock.
+//! The budget of a group of vCPUs, which their cores access without a lock.
 
 mod reserve;
 mod spent;
@@ -16,17 +16,18 @@ pub(super) use waiting::{Waiter, Waiting};
 use crate::Counts;
 use crate::word::{AtomicU64, Word};
 
-/// What the cores share of one VM's budget, or of MemGuard's: lock-free, for a `static`.
+/// The budget of a group of vCPUs: those of one VM, or those of MemGuard's domain. Their cores
+/// access it without a lock; it can be a `static`.
 ///
 /// Nothing in it is ever reset: what belongs to a period carries the period's number.
 #[derive(Debug)]
-pub struct Shared(pub(super) Parts<AtomicU64>);
+pub struct GroupBudget(pub(super) GroupWords<AtomicU64>);
 
-impl Shared {
-    /// As it is when the machine starts.
+impl GroupBudget {
+    /// Returns the state when the machine starts.
     #[must_use]
     pub const fn new() -> Self {
-        Self(Parts {
+        Self(GroupWords {
             reads: Reserve::new(),
             writes: Reserve::new(),
             spent: Spent::new(),
@@ -37,22 +38,22 @@ impl Shared {
     }
 }
 
-impl Default for Shared {
+impl Default for GroupBudget {
     fn default() -> Self {
         Self::new()
     }
 }
 
-/// [`Shared`] on any kind of word.
+/// The words of a [`GroupBudget`], of any kind.
 #[derive(Debug)]
-pub(super) struct Parts<W> {
-    /// What is left of the budget of reads, or was donated of them.
+pub(super) struct GroupWords<W> {
+    /// The reads that are left of the budget, or that were donated.
     reads: Reserve<W>,
-    /// The same of writes.
+    /// The writes that are left of the budget, or that were donated.
     writes: Reserve<W>,
     /// The members of MemGuard's domain that have spent their budgets.
     pub(super) spent: Spent<W>,
-    /// What a critical VM's vCPUs used.
+    /// The accesses that the vCPUs of a critical VM used.
     pub(super) usage: Usage<W>,
     /// The vCPUs to wake when budget is returned.
     pub(super) waiting: Waiting<W>,
@@ -60,7 +61,7 @@ pub(super) struct Parts<W> {
     pub(super) throttled: Waiting<W>,
 }
 
-impl<W: Word> Parts<W> {
+impl<W: Word> GroupWords<W> {
     #[cfg(test)]
     fn on(word: impl Fn() -> W) -> Self {
         Self {
@@ -73,7 +74,8 @@ impl<W: Word> Parts<W> {
         }
     }
 
-    /// Takes up to `want` of what there is in `period`, at first `refill`.
+    /// Takes up to `want` of the budget of `period`, which begins with `refill`; returns what was
+    /// taken.
     pub(super) fn draw(&self, period: u64, refill: Counts, want: Counts) -> Counts {
         Counts {
             reads: self.reads.draw(period, refill.reads, want.reads),
@@ -81,7 +83,7 @@ impl<W: Word> Parts<W> {
         }
     }
 
-    /// Adds to what there is in `period`; what could be added.
+    /// Adds to the budget of `period`; returns what could be added.
     pub(super) fn give(&self, period: u64, amount: Counts) -> Counts {
         Counts {
             reads: self.reads.give(period, amount.reads),
