@@ -263,7 +263,7 @@ def modules():
     f.text(20, 96, "Topics", kind="title")
     topics = [
         ("VM lifecycle", ["vcpu/lifecycle.rs, vm/ending.rs", "start, stop, restart"]),
-        ("Memory of VMs", ["vm/space.rs: stage 2", "vm/ownership.rs: read-back"]),
+        ("Memory of VMs", ["vm/stage2.rs, vm/load.rs", "vm/ownership.rs: read-back"]),
         ("Interrupts", ["vcpu/irq.rs", "core/vdev/src/gic: deliver_hw"]),
         ("Virtual devices", ["vcpu/devices.rs, vcpu/pmu.rs", "core/vdev"]),
         ("vCPUs of a core", ["vcpu/run.rs: run loop, vCPU switch", "vcpu/schedule.rs, vcpu/admission.rs"]),

@@ -19,7 +19,7 @@ use crate::{
     vm::{
         self, divided,
         ownership::{self, Found, Made},
-        space,
+        stage2,
     },
 };
 use weir_abi::{
@@ -117,7 +117,7 @@ fn bring_up(core: &'static mut cpu::Core, system: &'static PackedSystem<'static>
         let root = if system.is_divided() {
             divided::build(system, &view)
         } else {
-            space::build(system, &view, tables, base).and_then(|(used, root)| {
+            stage2::build(system, &view, tables, base).and_then(|(used, root)| {
                 let (its, rest) = core::mem::take(&mut tables).split_at_mut_checked(used)?;
                 let made = Made { tables: its, base: Pa(base) };
                 found += ownership::of_undivided(system, &view, &made, root);

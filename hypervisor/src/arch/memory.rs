@@ -1,4 +1,4 @@
-//! EL2's own address space, and the VMs' stage 2.
+//! EL2's own address space, and the switch of a core to a VM's stage 2, which `vm::stage2` builds.
 //!
 //! boot.s maps the image where the loader put it; the rest is mapped here, once, by the boot core:
 //! device registers, the packed system and for each core two windows of 1 MiB. Where memory is
@@ -63,7 +63,8 @@ pub const MAIR: u64 = 0xff00;
 pub const TCR: u64 = 1 << 31 | 1 << 23 | 2 << 16 | 3 << 12 | 1 << 10 | 1 << 8 | (64 - 39);
 /// MMU, caches, stack alignment check, write implies execute-never; the rest is RES1.
 pub const SCTLR: u64 = 0x30c5_0830 | 1 | 1 << 2 | 1 << 3 | 1 << 12 | 1 << 19;
-/// 39-bit IPAs from level 1, walks inner shareable and write-back, 40-bit physical addresses.
+/// VTCR_EL2 for stage 2: 39-bit IPAs from level 1, walks inner shareable and write-back, 40-bit
+/// physical addresses.
 const VTCR: u64 = 1 << 31 | 2 << 16 | 3 << 12 | 1 << 10 | 1 << 8 | 1 << 6 | (64 - 39);
 
 /// Tables that boot.s fills in.
@@ -236,8 +237,8 @@ impl Stage1 {
     }
 }
 
-/// Zeroes the exchange, which [`Stage1::map_exchange`] or [`Stage1::move_in`] mapped, and returns its
-/// address.
+/// Zeroes the exchange, which [`Stage1::map_exchange`] or [`Stage1::move_in`] mapped, and returns
+/// its address.
 ///
 /// # Safety
 ///
@@ -546,7 +547,7 @@ pub fn switch_stage2(root: Pa, vm: VmId) {
     isb();
 }
 
-/// The same, and forgets what the core knew of that VM.
+/// Does what [`switch_stage2`] does, and forgets what the core knew of that VM.
 pub fn enter_stage2(root: Pa, vm: VmId) {
     switch_stage2(root, vm);
     tlbi_vm();

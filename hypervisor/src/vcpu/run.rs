@@ -32,7 +32,7 @@ use crate::{
     virtio::service,
     vm::{
         VcpuRef, debug, ending,
-        space::Load,
+        load::Load,
         virtual_gic::{GicHardware, kick},
     },
 };

@@ -23,7 +23,7 @@ use crate::{
     halt,
     optional::Optional,
     system,
-    vm::{self, CoreLocal, VcpuRef, ending, space::Load, vcpu_on},
+    vm::{self, CoreLocal, VcpuRef, ending, load::Load, vcpu_on},
 };
 use core::{cell::UnsafeCell, mem::MaybeUninit};
 use weir_abi::{Features, MAX_CORES, MAX_VMS, ReadySchedule};

@@ -2,9 +2,10 @@
 
 use super::{
     KEPT, VMS,
+    load::loaded,
     ownership::{Found, read},
     pci,
-    space::{build_in, loaded},
+    stage2::build_in,
 };
 use crate::{
     arch::{

@@ -5,11 +5,12 @@ pub mod debug;
 pub mod divided;
 pub mod ending;
 pub mod focus;
+pub mod load;
 pub mod masked;
 pub mod moving;
 pub mod ownership;
 pub mod pci;
-pub mod space;
+pub mod stage2;
 pub mod virtio;
 pub mod virtual_gic;
 

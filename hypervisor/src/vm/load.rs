@@ -1,78 +1,16 @@
-//! The address spaces of VMs, and the physical pages behind them.
+//! The load of a VM's image: makes the VM's memory, at each start, zero but for the image.
 
 use crate::{
     arch::memory::{self, Bytes, Window},
-    board::{GICV, LOAD_ADDRESS},
-    vm::{pci, stolen_time_page},
+    board::LOAD_ADDRESS,
 };
 use core::iter::once;
 use weir_abi::{PackedSegment, PackedSystem, RAM, Region, VmView};
 use weir_budget::Counts;
-use weir_paging::{
-    PAGE,
-    classes::Pages,
-    table::{Builder, Table},
-};
+use weir_paging::PAGE;
 use weir_units::CoreId;
 
-/// Builds the stage 2 of a VM, and the tables of its DMA where these are not the same, in `tables`,
-/// which lie one behind the other from physical address `base` on: how many are used, and the
-/// address of the root.
-pub fn build(
-    system: &PackedSystem,
-    view: &VmView,
-    tables: &mut [Table],
-    base: u64,
-) -> Option<(usize, u64)> {
-    build_in(system, view, tables, |skip| (base + skip as u64 * PAGE, None))
-}
-
-/// `place` gives the physical address of a table by its number, and the pages that it and those
-/// behind it lie in, if not one behind the other.
-pub(super) fn build_in<'a>(
-    system: &PackedSystem,
-    view: &VmView,
-    tables: &mut [Table],
-    place: impl Fn(usize) -> (u64, Option<Pages<'a>>),
-) -> Option<(usize, u64)> {
-    let (root, pages) = place(0);
-    let used = fill(tables, root, pages.as_ref(), |builder| map(builder, system, view))?;
-    if !pci::has_domain(view.index) {
-        return Some((used, root));
-    }
-    let (domain, pages) = place(used);
-    let more = fill(tables.get_mut(used..)?, domain, pages.as_ref(), |builder| {
-        pci::map_domain(builder, system, view).ok()
-    })?;
-    pci::set_domain(view.index, domain);
-    Some((used + more, root))
-}
-
-/// Builds one address space: how many tables are used.
-fn fill(
-    tables: &mut [Table],
-    root: u64,
-    pages: Option<&Pages<'_>>,
-    map: impl FnOnce(&mut Builder<'_>) -> Option<()>,
-) -> Option<usize> {
-    let mut builder = match pages {
-        None => Builder::new(tables, root).ok()?,
-        Some(pages) => {
-            let count = tables.len().min(pages.total() as usize);
-            Builder::in_pages(&mut tables[..count], pages).ok()?
-        }
-    };
-    map(&mut builder)?;
-    Some(builder.used())
-}
-
-fn map(builder: &mut Builder<'_>, system: &PackedSystem, view: &VmView) -> Option<()> {
-    let gicv = (GICV != 0).then_some(GICV);
-    system.map_stage2(builder, view, gicv, stolen_time_page(view.index)).ok()?;
-    pci::map_bars(builder, view.index).ok()
-}
-
-/// The pages of the image as the loader put it, from the one around `pa` on.
+/// Returns the pages of the image as the loader put it, from the one around `pa` on.
 pub(super) fn loaded(pa: u64) -> impl Iterator<Item = u64> {
     (pa / PAGE..).map(|page| page * PAGE)
 }
@@ -84,9 +22,8 @@ fn region_of<'a>(view: &VmView<'a>, segment: &PackedSegment) -> Option<&'a Regio
 /// Bytes of a cache line, as budgets count them.
 const CACHE_LINE: u64 = 64;
 
-/// Progress of the load of a VM's image, which makes its memory what it is at each start: zero but
-/// for the image. It is done in steps, and these in chunks of some 500 instructions. Between two
-/// chunks the core takes interrupts.
+/// Progress of the load of a VM's image. The load is done in steps, and each step in chunks of some
+/// 500 instructions. Between two chunks the core takes interrupts.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Load {
     /// Regions, then segments, that are done.
@@ -151,8 +88,8 @@ impl Load {
         } else if let Some(segment) = view.segments.get(entries - view.regions.len()) {
             let len = (segment.len - done).min(pieces.copy);
             let piece = region_of(view, segment).filter(|_| len > 0).and_then(|region| {
-                let part = Part { region, segment, done, len };
-                self.restore(system, view, &part, [&mut to, &mut from], pause)
+                let slice = SegmentSlice { region, segment, done, len };
+                self.restore(system, view, &slice, [&mut to, &mut from], pause)
             });
             (segment.len, piece)
         } else {
@@ -194,17 +131,17 @@ impl Load {
         }
     }
 
-    /// Copies a part of a segment from the pristine image into its region, until `pause` says that
+    /// Copies a slice of a segment from the pristine image into its region, until `pause` says that
     /// something else is due; returns the number of bytes.
     fn restore(
         &mut self,
         system: &PackedSystem,
         view: &VmView,
-        part: &Part<'_>,
+        slice: &SegmentSlice<'_>,
         [to, from]: [&mut Window; 2],
         pause: &mut dyn FnMut() -> bool,
     ) -> Option<u64> {
-        let Part { region, segment, done, len } = *part;
+        let SegmentSlice { region, segment, done, len } = *slice;
         let target = segment.ipa - region.ipa + done;
         if !system.is_divided() {
             let first = (region.pa + target) / PAGE * PAGE;
@@ -239,11 +176,11 @@ impl Load {
     }
 }
 
-/// Part of a segment, and the region that it belongs to.
-struct Part<'a> {
+/// A slice of a segment, and the region that it belongs to.
+struct SegmentSlice<'a> {
     region: &'a Region,
     segment: &'a PackedSegment,
-    /// Where it begins in the segment.
+    /// Offset of the slice in the segment.
     done: u64,
     len: u64,
 }
