@@ -110,8 +110,8 @@ impl Scheduler {
         }
     }
 
-    /// Returns whether an interrupt of `priority`, 0 the most urgent, may preempt the current time slice or
-    /// slot: no more urgent interrupt has started it.
+    /// Returns whether an interrupt of `priority`, 0 the most urgent, may preempt the current time
+    /// slice or slot: no more urgent interrupt has started it.
     #[must_use]
     pub const fn may_take(&self, priority: u8) -> bool {
         match self {
