@@ -109,7 +109,7 @@ pub(crate) enum Where {
 /// several receivers have one list, in which each has its own place: a receiver that is behind is
 /// behind in packets that are all for it too, so that no place is in one that has left.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Line {
+pub(crate) struct Lane {
     pub(crate) flow: BrokerFlow,
     /// Flows from this one on that are one to several receivers; 1 of a flow to one.
     pub(crate) members: usize,
@@ -129,7 +129,7 @@ pub(crate) struct Line {
     least: u64,
 }
 
-impl Line {
+impl Lane {
     const NONE: Self = Self {
         flow: BrokerFlow::NONE,
         members: 1,
@@ -191,7 +191,7 @@ pub(crate) struct Arrival {
 #[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 #[derive(Debug)]
 pub struct Broker<'a> {
-    pub(crate) shared: &'a Exchange,
+    pub(crate) exchange: &'a Exchange,
     pub(crate) store: &'a mut Store,
     clock: Clock,
     /// Changes of the ports' devices that were taken in.
@@ -213,7 +213,7 @@ pub struct Broker<'a> {
     /// Least bytes of a chunk that the DMA engine moves, if it is one piece.
     engine_from: u64,
     engine: Bucket,
-    pub(crate) lines: [Line; FLOWS],
+    pub(crate) lanes: [Lane; FLOWS],
     pub(crate) flows: usize,
     /// Those from here on are no end of a flow.
     pub(crate) ports: usize,
@@ -226,7 +226,7 @@ pub struct Broker<'a> {
     pub(crate) due: u64,
     delayed: Edf<u8, FLOWS>,
     ready: Edf<u8, FLOWS>,
-    /// Some flow has a [`Line::least`].
+    /// Some flow has a [`Lane::least`].
     postponed: bool,
     /// Buffers that drivers got back are not reported to EL2 yet.
     pub(crate) unreported: bool,
@@ -260,14 +260,14 @@ pub(crate) struct Phases {
 }
 
 impl<'a> Broker<'a> {
-    /// As configured in `shared`; the counter has `hertz`.
+    /// As configured in `exchange`; the counter has `hertz`.
     // In a function of its own: a profile separates what runs once from what moves packets.
     #[inline(never)]
     #[must_use]
-    pub fn new(shared: &'a Exchange, store: &'a mut Store, hertz: u64) -> Self {
-        let settings = shared.settings();
+    pub fn new(exchange: &'a Exchange, store: &'a mut Store, hertz: u64) -> Self {
+        let settings = exchange.settings();
         let mut broker = Self {
-            shared,
+            exchange,
             store,
             clock: Clock::new(settings.start, hertz),
             changes: [0; PORTS],
@@ -280,7 +280,7 @@ impl<'a> Broker<'a> {
             chunk: settings.chunk,
             engine_from: settings.engine_from,
             engine: Bucket::new(settings.rate, settings.chunk.into()),
-            lines: [Line::NONE; FLOWS],
+            lanes: [Lane::NONE; FLOWS],
             flows: usize::from(settings.flows),
             ports: 0,
             share: [1; PORTS],
@@ -297,22 +297,22 @@ impl<'a> Broker<'a> {
             phases: Phases::default(),
         };
         for (index, socket) in broker.store.sockets.iter_mut().enumerate() {
-            socket.begin(shared.ram.first(index));
+            socket.begin(exchange.ram.first(index));
         }
         let (mut sends, mut receives) = ([0; PORTS], [0; PORTS]);
         for index in 0..broker.flows {
-            let flow = shared.flow(index);
-            broker.store.flows[index] = Flow::new(&flow, shared.counts(index));
-            let line = &mut broker.lines[index];
-            (line.flow, line.bucket) = (flow, Bucket::new(flow.rate, flow.burst));
+            let flow = exchange.flow(index);
+            broker.store.flows[index] = Flow::new(&flow, exchange.counts(index));
+            let lane = &mut broker.lanes[index];
+            (lane.flow, lane.bucket) = (flow, Bucket::new(flow.rate, flow.burst));
             if flow.period > 0 {
                 let most = flow.deadline.div_ceil(flow.period);
-                line.most = u8::try_from(most).unwrap_or(u8::MAX);
+                lane.most = u8::try_from(most).unwrap_or(u8::MAX);
             }
             broker.several |= flow.members > 1;
             let is_first = usize::from(flow.first) == index;
             if flow.members > 1 && is_first {
-                line.members = usize::from(flow.members);
+                lane.members = usize::from(flow.members);
             }
             let has_share = flow.members <= 1 || is_first;
             sends[usize::from(flow.from)] += u8::from(has_share);
@@ -336,7 +336,7 @@ impl<'a> Broker<'a> {
     }
 
     pub(crate) fn device(&self, port: usize) -> &'a DeviceWords {
-        &self.shared.port(port).device
+        &self.exchange.port(port).device
     }
 
     /// Takes in what is new, and moves at most one chunk. `now` is in ns of the counter.
@@ -361,7 +361,7 @@ impl<'a> Broker<'a> {
         (self.phases.taking, self.phases.packets) = (0, 0);
         // What is new costs time, and not what exists: a port without news is one comparison.
         let again = core::mem::take(&mut self.again);
-        let changed = again | self.shared.changed(&mut self.changes, self.ports);
+        let changed = again | self.exchange.changed(&mut self.changes, self.ports);
         let mut settled = true;
         for port in bits(changed.into()) {
             settled &= self.refresh(port, now, access);
@@ -417,7 +417,7 @@ impl<'a> Broker<'a> {
         self.dozing = !self.dozing;
         if self.dozing {
             // Stated first, then polled once more: what comes after that poll has its interrupt.
-            self.shared.doze();
+            self.exchange.doze();
             self.phases.mark = mover.ticks();
             return Step::Again;
         }
@@ -463,24 +463,24 @@ impl<'a> Broker<'a> {
         phases.chunks = 0;
         phases.mark = back;
         let Some(Arrival { flow, eligible }) = self.arrival.take() else { return };
-        self.shared.arrive(None);
-        let Some(line) = self.lines.get(flow) else { return };
+        self.exchange.arrive(None);
+        let Some(lane) = self.lanes.get(flow) else { return };
         // EL2 said so in the call.
-        let at = self.device(line.flow.to.into()).raised();
+        let at = self.device(lane.flow.to.into()).raised();
         let kept = &mut self.store.flows[flow];
-        kept.arrived(at.saturating_sub(eligible), line.flow.deadline, at);
+        kept.arrived(at.saturating_sub(eligible), lane.flow.deadline, at);
         self.publish(flow);
     }
 
     /// Writes a flow's counts for EL2.
     pub(crate) fn publish(&self, index: usize) {
-        self.shared.set_counts(index, self.store.flows[index].counts);
+        self.exchange.set_counts(index, self.store.flows[index].counts);
     }
 
     /// Hands EL2 a record for its trace.
     #[inline(never)]
     pub(crate) fn record(&mut self, record: PacketRecord) {
-        self.shared.record(self.recorded, record);
+        self.exchange.record(self.recorded, record);
         self.recorded = self.recorded.wrapping_add(1);
     }
 
@@ -505,7 +505,7 @@ impl<'a> Broker<'a> {
         body: impl FnOnce(&mut Socket, &mut Memory<'_, A>) -> Result<T, Broken>,
     ) -> Option<T> {
         let socket = &mut self.store.sockets[port % PORTS];
-        let done = with(self.shared, (port, socket), access, body);
+        let done = with(self.exchange, (port, socket), access, body);
         self.unreported |= socket.has_returned() || done.is_none();
         self.mark(port);
         done
@@ -530,7 +530,7 @@ impl<'a> Broker<'a> {
     /// Where the RAM of the VM at `port` is.
     #[inline]
     pub(crate) fn window(&self, port: usize) -> Window<'a> {
-        Window::new(&self.shared.ram, port, self.store.sockets[port].ram)
+        Window::new(&self.exchange.ram, port, self.store.sockets[port].ram)
     }
 
     /// Moves at most one chunk of the packet with the earliest deadline. `mark` is when that began,
@@ -549,11 +549,11 @@ impl<'a> Broker<'a> {
             if deadline == u64::MAX {
                 self.begin_anew();
             }
-            let Some(line) = self.lines.get(index) else { break };
-            let (sender, receiver) = (usize::from(line.flow.from), usize::from(line.flow.to));
-            let (is_one_of_several, done) = (line.is_one_of_several(), line.moved);
-            let first = self.store.sockets[sender].packets.get(usize::from(line.first));
-            let Some(packet) = first.filter(|packet| packet.deadline.max(line.least) == deadline)
+            let Some(lane) = self.lanes.get(index) else { break };
+            let (sender, receiver) = (usize::from(lane.flow.from), usize::from(lane.flow.to));
+            let (is_one_of_several, done) = (lane.is_one_of_several(), lane.moved);
+            let first = self.store.sockets[sender].packets.get(usize::from(lane.first));
+            let Some(packet) = first.filter(|packet| packet.deadline.max(lane.least) == deadline)
             else {
                 // Its sender was reset meanwhile; a packet that came since has a place of its own.
                 self.unqueue(index, Where::Idle);
@@ -576,7 +576,7 @@ impl<'a> Broker<'a> {
                 Room::Bytes(room) => room,
                 Room::None => {
                     self.end(sender, receiver);
-                    self.lines[index].waited = true;
+                    self.lanes[index].waited = true;
                     self.unqueue(index, Where::Blocked);
                     continue;
                 }
@@ -591,7 +591,7 @@ impl<'a> Broker<'a> {
             let begun = self.store.moves[index].begun();
             let bytes = begun.unwrap_or(left.min(self.chunk).min(room));
             if begun.is_none() {
-                let own = self.lines[index].bucket.ready_at(bytes.into());
+                let own = self.lanes[index].bucket.ready_at(bytes.into());
                 let engine = self.engine.ready_at(bytes.into());
                 if own > now || engine > now {
                     self.end(sender, receiver);
@@ -622,18 +622,18 @@ impl<'a> Broker<'a> {
     /// The first packet of flow `index`, which `sender` sends.
     #[inline]
     fn first(&self, index: usize, sender: usize) -> &Packet {
-        &self.store.sockets[sender].packets[usize::from(self.lines[index].first) % RING]
+        &self.store.sockets[sender].packets[usize::from(self.lanes[index].first) % RING]
     }
 
     /// A chunk of `bytes` of the first packet of flow `index` begins.
     #[inline]
     fn begin_chunk(&mut self, index: usize, ends: (usize, usize), bytes: u32, now: u64) {
-        let line = &mut self.lines[index];
-        line.bucket.take(now, bytes.into());
+        let lane = &mut self.lanes[index];
+        lane.bucket.take(now, bytes.into());
         self.engine.take(now, bytes.into());
         let kept = &mut self.store.moves[index];
-        if line.moved == 0 {
-            let (sender, first) = (ends.0, usize::from(line.first) % RING);
+        if lane.moved == 0 {
+            let (sender, first) = (ends.0, usize::from(lane.first) % RING);
             kept.source = self.store.sockets[sender].packets[first].chain;
         }
         let socket = &mut self.store.sockets[ends.1];
@@ -682,8 +682,8 @@ impl<'a> Broker<'a> {
                 more = bytes < left && bytes > 0;
                 self.store.moves[index].target = None;
                 self.fill(index, receiver, (head, bytes), access);
-                self.lines[index].moved += bytes;
-                if bytes == left && !self.lines[index].is_one_of_several() {
+                self.lanes[index].moved += bytes;
+                if bytes == left && !self.lanes[index].is_one_of_several() {
                     self.complete(index, now, access);
                 } else {
                     self.end(sender, receiver);
@@ -719,7 +719,7 @@ impl<'a> Broker<'a> {
         if header.kind == SEQPACKET && is_part {
             header.flags &= !ENDS;
         }
-        if self.lines[index].is_one_of_several() {
+        if self.lanes[index].is_one_of_several() {
             header.dst_cid = Cid::of_vm(ends.1 as u32);
         }
         header
@@ -829,7 +829,7 @@ impl<'a> Broker<'a> {
             Fault::Engine => return self.fail(index, header, now, access),
             Fault::Short => {
                 // Its buffers hold less than its header says.
-                self.shared.port(sender).refuse();
+                self.exchange.port(sender).refuse();
                 return self.fail(index, header, now, access);
             }
             Fault::NoRings => return self.unqueue(index, Where::Blocked),
@@ -838,7 +838,7 @@ impl<'a> Broker<'a> {
         };
         // Its connections end with the next step, and the packet with them.
         self.unqueue(index, Where::Blocked);
-        self.store.sockets[port].break_down(&self.shared.port(port).device, broken);
+        self.store.sockets[port].break_down(&self.exchange.port(port).device, broken);
         self.unreported = true;
         self.mark(port);
     }
@@ -847,10 +847,10 @@ impl<'a> Broker<'a> {
     /// a chunk may: it goes on as if it were the next packet.
     #[inline(never)]
     fn postpone(&mut self, index: usize, deadline: u64, now: u64) {
-        let line = &mut self.lines[index];
-        if line.flow.deadline > 0 {
-            let earliest = now.saturating_add(line.flow.deadline);
-            line.least = deadline.saturating_add(line.flow.period).max(earliest);
+        let lane = &mut self.lanes[index];
+        if lane.flow.deadline > 0 {
+            let earliest = now.saturating_add(lane.flow.deadline);
+            lane.least = deadline.saturating_add(lane.flow.period).max(earliest);
             self.postponed = true;
         }
         self.unqueue(index, Where::Idle);
@@ -859,9 +859,9 @@ impl<'a> Broker<'a> {
 
     /// The first packet of flow `index` is another one, or it is moved from its start.
     pub(crate) fn restart(&mut self, index: usize) {
-        let line = &mut self.lines[index];
-        line.moved = 0;
-        let receiver = usize::from(line.flow.to);
+        let lane = &mut self.lanes[index];
+        lane.moved = 0;
+        let receiver = usize::from(lane.flow.to);
         let target = &mut self.store.moves[index].target;
         if let Some(held) = target.take() {
             *target = self.store.sockets[receiver].put_back(held);
@@ -884,7 +884,7 @@ impl<'a> Broker<'a> {
         let owner = Owner::messages(index);
         let filled = socket.fill(&mut Memory::new(window, access), (head, written), owner);
         if let Err(broken) = filled {
-            socket.break_down(&self.shared.port(receiver).device, broken);
+            socket.break_down(&self.exchange.port(receiver).device, broken);
             self.mark(receiver);
         }
         self.returned |= 1 << receiver;
@@ -902,13 +902,13 @@ impl<'a> Broker<'a> {
         socket.packets[usize::from(head) % RING].members = 0;
         let returned = socket.give_back(&mut Memory::new(window, access), head.into());
         if let Err(broken) = returned {
-            socket.break_down(&self.shared.port(sender).device, broken);
+            socket.break_down(&self.exchange.port(sender).device, broken);
             self.mark(sender);
         }
         self.returned |= 1 << sender;
-        self.end(sender, self.lines[index].flow.to.into());
-        let line = &mut self.lines[index];
-        line.queued = line.queued.saturating_sub(1);
+        self.end(sender, self.lanes[index].flow.to.into());
+        let lane = &mut self.lanes[index];
+        lane.queued = lane.queued.saturating_sub(1);
         self.arrive(index, sender, (head, waited));
         self.enqueue(index, now);
     }
@@ -928,9 +928,9 @@ impl<'a> Broker<'a> {
     /// Notes where the first packet of flow `index` is.
     #[inline]
     pub(crate) fn put(&mut self, index: usize, place: Where) {
-        let line = &mut self.lines[index];
-        line.place = place;
-        let blocked = &mut self.store.sockets[usize::from(line.flow.to)].blocked;
+        let lane = &mut self.lanes[index];
+        lane.place = place;
+        let blocked = &mut self.store.sockets[usize::from(lane.flow.to)].blocked;
         *blocked = *blocked & !(1 << index) | u64::from(place == Where::Blocked) << index;
     }
 
@@ -957,7 +957,7 @@ impl<'a> Broker<'a> {
             socket.measure(&mut memory, held, steps)
         };
         let room = find().unwrap_or_else(|broken| {
-            socket.break_down(&self.shared.port(receiver).device, broken);
+            socket.break_down(&self.exchange.port(receiver).device, broken);
             self.unreported = true;
             Room::None
         });
@@ -971,7 +971,7 @@ impl<'a> Broker<'a> {
     /// No packet with a deadline is ready: what flows had before delays none that comes now.
     fn begin_anew(&mut self) {
         if core::mem::take(&mut self.postponed) {
-            self.lines.iter_mut().for_each(|line| line.least = 0);
+            self.lanes.iter_mut().for_each(|lane| lane.least = 0);
         }
     }
 
@@ -1018,16 +1018,16 @@ impl<'a> Broker<'a> {
     /// port and head, and whether it has waited for buffers of its receiver.
     #[inline]
     fn leave(&mut self, index: usize, is_sent: bool) -> (usize, u8, bool) {
-        let line = &mut self.lines[index];
-        let (sender, head) = (usize::from(line.flow.from), line.first);
+        let lane = &mut self.lanes[index];
+        let (sender, head) = (usize::from(lane.flow.from), lane.first);
         let packet = &self.store.sockets[sender].packets[usize::from(head) % RING];
-        line.first = packet.next;
+        lane.first = packet.next;
         // A packet that is given up takes less than one of the flow's may.
-        if is_sent && line.least > 0 {
-            line.least = packet.deadline.max(line.least).saturating_add(line.flow.period);
+        if is_sent && lane.least > 0 {
+            lane.least = packet.deadline.max(lane.least).saturating_add(lane.flow.period);
         }
-        line.place = Where::Idle;
-        let waited = core::mem::take(&mut line.waited);
+        lane.place = Where::Idle;
+        let waited = core::mem::take(&mut lane.waited);
         self.ready.pop();
         self.restart(index);
         (sender, head, waited)
@@ -1044,10 +1044,10 @@ impl<'a> Broker<'a> {
         let Phases { find_place, round_trip, finalize, .. } = self.phases;
         // A sleep is reported once.
         let wake = core::mem::take(&mut self.phases.wake[sender]);
-        self.shared.arrive(Some(PacketRecord {
+        self.exchange.arrive(Some(PacketRecord {
             event: PacketEvent::Arrived,
             port: sender,
-            to: self.lines[index].flow.to.into(),
+            to: self.lanes[index].flow.to.into(),
             detail: packet(index as u8, head.into()) | if waited { WAITED } else { 0 },
             phases: pack([find_place, wake, round_trip, finalize]),
             value: eligible,
@@ -1057,20 +1057,20 @@ impl<'a> Broker<'a> {
     /// Puts a flow into a queue if its first packet is in none.
     #[inline(never)]
     pub(crate) fn enqueue(&mut self, index: usize, now: u64) {
-        let line = &self.lines[index];
-        let sender = usize::from(line.flow.from);
-        let first = self.store.sockets[sender].packets.get(usize::from(line.first));
+        let lane = &self.lanes[index];
+        let sender = usize::from(lane.flow.from);
+        let first = self.store.sockets[sender].packets.get(usize::from(lane.first));
         let Some((eligible, deadline)) =
-            first.map(|packet| (packet.eligible, packet.deadline.max(line.least)))
+            first.map(|packet| (packet.eligible, packet.deadline.max(lane.least)))
         else {
-            self.lines[index].place = Where::Idle;
+            self.lanes[index].place = Where::Idle;
             return;
         };
-        let ready_at = eligible.max(line.bucket.ready_at(1));
+        let ready_at = eligible.max(lane.bucket.ready_at(1));
         if ready_at > now {
             self.delay(index, ready_at);
         } else if self.ready.push(deadline, index as u8).is_ok() {
-            self.lines[index].place = Where::Ready;
+            self.lanes[index].place = Where::Ready;
         }
     }
 
@@ -1082,16 +1082,16 @@ impl<'a> Broker<'a> {
     fn delay(&mut self, index: usize, until: u64) {
         // There are as many places as flows, and a flow has one.
         if self.delayed.push(until, index as u8).is_ok() {
-            self.lines[index].place = Where::Delayed;
+            self.lanes[index].place = Where::Delayed;
         }
     }
 
     /// Flow `index`, which waits for its receiver's buffers, is to be checked again.
     pub(crate) fn unblock(&mut self, index: usize, now: u64) {
         self.put(index, Where::Idle);
-        let line = &mut self.lines[index];
-        if line.flow.deadline > 0 {
-            line.least = line.least.max(now.saturating_add(line.flow.deadline));
+        let lane = &mut self.lanes[index];
+        if lane.flow.deadline > 0 {
+            lane.least = lane.least.max(now.saturating_add(lane.flow.deadline));
             self.postponed = true;
         }
         self.enqueue(index, now);

@@ -23,7 +23,7 @@ impl Broker<'_> {
     /// Sets up the connections of flows to several receivers.
     pub(crate) fn begin_groups(&mut self) {
         for index in 0..self.flows {
-            let flow = self.lines[index].flow;
+            let flow = self.lanes[index].flow;
             if flow.members <= 1 || usize::from(flow.first) != index {
                 self.store.groups[index] = None;
                 continue;
@@ -35,8 +35,8 @@ impl Broker<'_> {
                 size: flow.size,
                 patience: if flow.deadline == 0 { BEST_EFFORT } else { flow.deadline },
             };
-            let members = self.lines.iter().skip(index).take(flow.members.into());
-            let cids = members.map(|line| Cid::of_vm(line.flow.to.into()));
+            let members = self.lanes.iter().skip(index).take(flow.members.into());
+            let cids = members.map(|lane| Cid::of_vm(lane.flow.to.into()));
             self.store.groups[index] = Some(FlowGroup::new(rules, cids));
         }
     }
@@ -59,7 +59,7 @@ impl Broker<'_> {
             Some(true) => None,
             Some(false) => {
                 // Its own driver returns no buffers: what is lost is lost to it.
-                self.shared.port(port).refuse();
+                self.exchange.port(port).refuse();
                 None
             }
             None => header.refusal(),
@@ -76,13 +76,13 @@ impl Broker<'_> {
         now: u64,
         access: &mut impl Access,
     ) -> Option<Header> {
-        let line = &self.lines[index];
+        let lane = &self.lanes[index];
         if !self.store.flows[index].admits_control(now) {
-            self.shared.port(from).refuse();
+            self.exchange.port(from).refuse();
             return None;
         }
-        if line.is_one_of_several() {
-            let first = usize::from(line.flow.first);
+        if lane.is_one_of_several() {
+            let first = usize::from(lane.flow.first);
             let member = self.member(first, header.src_cid);
             let mut post = Post::new();
             let _ = self.with_group(first, now, &mut post, access, |group, post| match member {
@@ -92,7 +92,7 @@ impl Broker<'_> {
             self.carry_out(first, &mut post, now, access);
             return None;
         }
-        let forth = header.src_cid == Cid::of_vm(line.flow.from.into());
+        let forth = header.src_cid == Cid::of_vm(lane.flow.from.into());
         if !self.store.flows[index].note(header, operation, forth) {
             return header.refusal();
         }
@@ -123,24 +123,24 @@ impl Broker<'_> {
                 .for_each(|member| self.lose(first + member));
         }
         for flow in 0..self.flows {
-            let line = &mut self.lines[flow];
-            if usize::from(line.flow.from) == index {
-                (line.first, line.last) = (NONE, NONE);
-                line.queued = 0;
-                line.waited = false;
-                if line.place == Where::Blocked {
+            let lane = &mut self.lanes[flow];
+            if usize::from(lane.flow.from) == index {
+                (lane.first, lane.last) = (NONE, NONE);
+                lane.queued = 0;
+                lane.waited = false;
+                if lane.place == Where::Blocked {
                     self.put(flow, Where::Idle);
                 }
                 self.restart(flow);
             }
-            if usize::from(self.lines[flow].flow.to) == index {
+            if usize::from(self.lanes[flow].flow.to) == index {
                 // What was moved in part goes to rings that are no more.
                 self.store.moves[flow].target = None;
             }
         }
         self.store.sockets[index].forget(epoch);
         for flow in 0..self.flows {
-            let its = self.lines[flow].flow;
+            let its = self.lanes[flow].flow;
             if [its.from, its.to].map(usize::from).contains(&index) {
                 for header in self.store.flows[flow].end(&its, index) {
                     let _ = self.deliver(&header, Owner::controls(flow), access);
@@ -176,9 +176,9 @@ impl Broker<'_> {
         access: &mut impl Access,
     ) {
         let index = flows.start;
-        let line = &self.lines[index];
-        let (flow, first) = (line.flow, usize::from(line.flow.first));
-        if line.is_one_of_several() {
+        let lane = &self.lanes[index];
+        let (flow, first) = (lane.flow, usize::from(lane.flow.first));
+        if lane.is_one_of_several() {
             let mut post = Post::new();
             let _ = self.with_group(first, now, &mut post, access, |group, post| {
                 flows.for_each(|member| group.fail_member(member - first, now, post));
@@ -216,7 +216,7 @@ impl Broker<'_> {
     /// Writes how often the members of a group were dropped, where that has changed.
     #[inline(never)]
     fn count_dropped(&mut self, first: usize) {
-        for member in 0..self.lines[first].members {
+        for member in 0..self.lanes[first].members {
             let dropped =
                 self.store.groups[first].as_ref().map_or(0, |group| group.dropped(member));
             let counts = &mut self.store.flows[first + member].counts;
@@ -269,7 +269,7 @@ impl Broker<'_> {
         post: &mut Post,
         access: &mut impl Access,
     ) {
-        let sender = Cid::of_vm(self.lines[first].flow.from.into());
+        let sender = Cid::of_vm(self.lanes[first].flow.from.into());
         let member = self.member(first, answer.src_cid);
         let _ = self.with_group(first, now, post, access, |group, post| match member {
             Some(index) => group.from_member(index, answer, Operation::Reset, now, post),
@@ -280,8 +280,8 @@ impl Broker<'_> {
 
     /// Which receiver of the group that begins at flow `first` has this context identifier.
     fn member(&self, first: usize, cid: Cid) -> Option<usize> {
-        let lines = self.lines.get(first..)?.iter().take(self.lines[first].members);
-        let mut cids = lines.map(|line| Cid::of_vm(line.flow.to.into()));
+        let lanes = self.lanes.get(first..)?.iter().take(self.lanes[first].members);
+        let mut cids = lanes.map(|lane| Cid::of_vm(lane.flow.to.into()));
         cids.position(|one| one == cid)
     }
 
@@ -291,7 +291,7 @@ impl Broker<'_> {
             if self.store.groups[first].is_none() {
                 continue;
             }
-            let is_sender = usize::from(self.lines[first].flow.from) == index;
+            let is_sender = usize::from(self.lanes[first].flow.from) == index;
             let member = self.member(first, Cid::of_vm(index as u32));
             let mut post = Post::new();
             let _ = self.with_group(first, now, &mut post, access, |group, post| match member {
@@ -311,7 +311,7 @@ impl Broker<'_> {
                 continue;
             }
             let mut starving = [false; MEMBERS];
-            for (member, starves) in starving.iter_mut().enumerate().take(self.lines[first].members)
+            for (member, starves) in starving.iter_mut().enumerate().take(self.lanes[first].members)
             {
                 *starves = self.starves(first + member, access);
             }
@@ -325,8 +325,8 @@ impl Broker<'_> {
 
     /// Whether the receiver of flow `index` has left no buffer for its packets.
     fn starves(&mut self, index: usize, access: &mut impl Access) -> bool {
-        let Some(line) = self.lines.get(index) else { return true };
-        let (port, owner) = (usize::from(line.flow.to), Owner::messages(index));
+        let Some(lane) = self.lanes.get(index) else { return true };
+        let (port, owner) = (usize::from(lane.flow.to), Owner::messages(index));
         let starves = self.with(port, access, |socket, memory| socket.starves(memory, owner));
         starves.unwrap_or(true)
     }

@@ -3,7 +3,7 @@
 
 use crate::{
     RING, bits,
-    broker::{Broker, Line, Mover, NONE, Where},
+    broker::{Broker, Lane, Mover, NONE, Where},
     ram::{Access, Memory},
     socket::{Owner, Payload},
     taken::{Fate, Taken},
@@ -84,7 +84,7 @@ impl Broker<'_> {
     }
 
     /// There may be receive buffers of port `index`: passes a control packet that waits for one, if
-    /// its device `may_spend` one of the packets in no flow's line, and goes on with the flows that
+    /// its device `may_spend` one of the packets in no flow's lane, and goes on with the flows that
     /// wait for one.
     #[inline(never)]
     fn supply(&mut self, index: usize, may_spend: bool, now: u64, access: &mut impl Access) {
@@ -119,8 +119,8 @@ impl Broker<'_> {
             }
             let taken = self.store.sockets[index].taken;
             let is_known = self.is_known(index, &taken);
-            let is_in_line = is_known && self.is_in_line(&taken);
-            if !is_in_line && !self.may_spend(index) {
+            let is_in_lane = is_known && self.is_in_lane(&taken);
+            if !is_in_lane && !self.may_spend(index) {
                 // So a packet of a flow is not behind what its VM may not have done, unless two are
                 // ahead of it.
                 self.store.sockets[index].holds = true;
@@ -132,7 +132,7 @@ impl Broker<'_> {
             if is_moved.is_some() {
                 first = first.or(Some(taken.stamp));
             }
-            let Some(inserted) = is_moved.filter(|_| is_in_line) else {
+            let Some(inserted) = is_moved.filter(|_| is_in_lane) else {
                 self.phases.taking += mover.ticks().wrapping_sub(begun);
                 self.spend(index);
                 break;
@@ -160,10 +160,10 @@ impl Broker<'_> {
     }
 
     /// Whether a packet to be moved is one of those of its flow that may wait at once.
-    fn is_in_line(&self, taken: &Taken) -> bool {
+    fn is_in_lane(&self, taken: &Taken) -> bool {
         let Fate::Transfer(_, flow) = taken.fate else { return false };
-        let line = &self.lines[usize::from(flow) % FLOWS];
-        line.queued < line.most
+        let lane = &self.lanes[usize::from(flow) % FLOWS];
+        lane.queued < lane.most
     }
 
     /// Does with a packet what is to become of it. Returns when it was inserted into its flow, in
@@ -248,7 +248,7 @@ impl Broker<'_> {
         let socket = &mut self.store.sockets[index];
         if socket.gathered.is_none() {
             let Some(head) = socket.take(&mut memory, now)? else { return Ok(false) };
-            let (stamp, transport) = socket.stamp(&self.shared.port(index).device);
+            let (stamp, transport) = socket.stamp(&self.exchange.port(index).device);
             let (seen, phases) = (clock.ns(stamp), pack([transport, 0, 0, 0]));
             socket.taken = Taken { head, seen, stamp, phases, ..Taken::NONE };
         }
@@ -275,8 +275,8 @@ impl Broker<'_> {
                 // What is longer than the flow's packets would take the others' time; of best
                 // effort only ever a chunk does.
                 PacketVerdict::Transfer(flow)
-                    if self.lines[flow].flow.period > 0
-                        && header.len > self.lines[flow].flow.size =>
+                    if self.lanes[flow].flow.period > 0
+                        && header.len > self.lanes[flow].flow.size =>
                 {
                     Fate::Refused
                 }
@@ -289,7 +289,7 @@ impl Broker<'_> {
         Ok(true)
     }
 
-    /// Deals with a packet that is in no flow's line.
+    /// Deals with a packet that is in no flow's lane.
     #[inline(never)]
     fn dispatch(&mut self, index: usize, taken: &Taken, now: u64, access: &mut impl Access) {
         let header = *self.header(index, taken.head);
@@ -299,19 +299,19 @@ impl Broker<'_> {
                 self.pass_on(index, (&header, operation, usize::from(flow) % FLOWS), now, access)
             }
             Fate::Refused => {
-                self.shared.port(index).refuse();
+                self.exchange.port(index).refuse();
                 header.refusal()
             }
             Fate::Cut(flow) if self.is_known(index, taken) => {
-                self.shared.port(index).refuse();
+                self.exchange.port(index).refuse();
                 // Without the packet, the stream has a gap.
                 let flow = usize::from(flow) % FLOWS;
-                let members = self.lines[flow].members;
+                let members = self.lanes[flow].members;
                 self.break_off(flow..flow + members, &header, now, access);
                 None
             }
             Fate::None | Fate::Transfer(..) | Fate::Cut(_) => {
-                self.shared.port(index).refuse();
+                self.exchange.port(index).refuse();
                 None
             }
         };
@@ -333,7 +333,7 @@ impl Broker<'_> {
         let Some(to) = to else { return self.judge_for_group(header, operation) };
         let from = &self.store.sockets[index];
         for index in bits(from.flows_from & to.flows_to | from.flows_to & to.flows_from) {
-            let flow = &self.lines[index % FLOWS].flow;
+            let flow = &self.lanes[index % FLOWS].flow;
             let (from, to) = (Cid::of_vm(flow.from.into()), Cid::of_vm(flow.to.into()));
             return match admit([FlowRule { from, to, port: flow.port }], header, operation) {
                 PacketVerdict::Refuse => continue,
@@ -349,10 +349,10 @@ impl Broker<'_> {
     /// As [`Self::judge`], of a packet that is not for a VM.
     #[inline(never)]
     fn judge_for_group(&self, header: &Header, operation: Operation) -> PacketVerdict {
-        let mut flows = self.lines.iter().take(self.flows).map(|line| &line.flow);
+        let mut flows = self.lanes.iter().take(self.flows).map(|lane| &lane.flow);
         let is_group = |flow: &BrokerFlow| flow.members > 1 && flow.destination == header.dst_cid;
         let Some(first) = flows.position(is_group) else { return PacketVerdict::Refuse };
-        let flow = &self.lines[first].flow;
+        let flow = &self.lanes[first].flow;
         let (from, to) = (Cid::of_vm(flow.from.into()), flow.destination);
         match admit([FlowRule { from, to, port: flow.port }], header, operation) {
             PacketVerdict::Transfer(_) => PacketVerdict::Transfer(first),
@@ -372,9 +372,9 @@ impl Broker<'_> {
         access: &mut impl Access,
     ) -> Option<u64> {
         let now = taken.seen;
-        let line = &self.lines[flow];
-        let (is_shared, receiver) = (line.is_one_of_several(), usize::from(line.flow.to));
-        if !is_shared && !is_known {
+        let lane = &self.lanes[flow];
+        let (is_for_group, receiver) = (lane.is_one_of_several(), usize::from(lane.flow.to));
+        if !is_for_group && !is_known {
             return None;
         }
         let kept = &mut self.store.flows[flow];
@@ -382,7 +382,7 @@ impl Broker<'_> {
         // is moved like one.
         let stamp = kept.pace.stamp(now);
         let mut members = 1;
-        if is_shared {
+        if is_for_group {
             let due = if stamp.deadline == u64::MAX { now } else { stamp.deadline };
             let header = *self.header(index, taken.head);
             members = self.send_to_group(flow, (&header, operation), (now, due), access)?;
@@ -420,19 +420,19 @@ impl Broker<'_> {
 
     /// Appends a packet to its flow.
     fn append(&mut self, port: usize, head: u8, (flow, members): (usize, u8), now: u64) {
-        let line = &mut self.lines[flow];
-        if line.members > 1 {
+        let lane = &mut self.lanes[flow];
+        if lane.members > 1 {
             return self.append_to_group(port, head, (flow, members), now);
         }
-        line.queued = line.queued.saturating_add(1);
-        let last = core::mem::replace(&mut line.last, head);
-        if line.first != NONE {
+        lane.queued = lane.queued.saturating_add(1);
+        let last = core::mem::replace(&mut lane.last, head);
+        if lane.first != NONE {
             self.store.sockets[port].packets[usize::from(last) % RING].next = head;
             return;
         }
-        line.first = head;
+        lane.first = head;
         self.restart(flow);
-        if self.lines[flow].place == Where::Idle {
+        if self.lanes[flow].place == Where::Idle {
             self.enqueue(flow, now);
         }
     }
@@ -440,20 +440,20 @@ impl Broker<'_> {
     /// Does as [`Self::append`], for a flow to several receivers.
     #[inline(never)]
     fn append_to_group(&mut self, port: usize, head: u8, (flow, members): (usize, u8), now: u64) {
-        let group = flow..(flow + self.lines[flow].members).min(self.flows);
-        let is_busy = |line: &Line| line.first != NONE;
-        if self.lines[group.clone()].iter().any(is_busy) {
-            let last = usize::from(self.lines[flow].last) % RING;
+        let group = flow..(flow + self.lanes[flow].members).min(self.flows);
+        let is_busy = |lane: &Lane| lane.first != NONE;
+        if self.lanes[group.clone()].iter().any(is_busy) {
+            let last = usize::from(self.lanes[flow].last) % RING;
             self.store.sockets[port].packets[last].next = head;
         }
-        self.lines[flow].last = head;
-        self.lines[flow].queued = self.lines[flow].queued.saturating_add(1);
+        self.lanes[flow].last = head;
+        self.lanes[flow].queued = self.lanes[flow].queued.saturating_add(1);
         for (index, bit) in group.zip(0..8) {
-            let line = &mut self.lines[index];
-            if line.first == NONE && members >> bit & 1 != 0 {
-                line.first = head;
+            let lane = &mut self.lanes[index];
+            if lane.first == NONE && members >> bit & 1 != 0 {
+                lane.first = head;
                 self.restart(index);
-                if self.lines[index].place == Where::Idle {
+                if self.lanes[index].place == Where::Idle {
                     self.enqueue(index, now);
                 }
             }
@@ -488,7 +488,7 @@ impl Broker<'_> {
             self.lose(index);
         }
         if left == 0 {
-            self.lines[first].queued = self.lines[first].queued.saturating_sub(1);
+            self.lanes[first].queued = self.lanes[first].queued.saturating_sub(1);
             self.give_back(port, head.into(), access);
         }
     }
@@ -502,11 +502,11 @@ impl Broker<'_> {
     /// Gives up the packets of flow `index`, one of those to several receivers.
     #[inline(never)]
     pub(crate) fn retire(&mut self, index: usize, now: u64, access: &mut impl Access) {
-        let line = &mut self.lines[index];
-        let port = usize::from(line.flow.from);
-        let mut head = core::mem::replace(&mut line.first, NONE);
-        line.waited = false;
-        if line.place == Where::Blocked {
+        let lane = &mut self.lanes[index];
+        let port = usize::from(lane.flow.from);
+        let mut head = core::mem::replace(&mut lane.first, NONE);
+        lane.waited = false;
+        if lane.place == Where::Blocked {
             self.put(index, Where::Idle);
         }
         self.restart(index);

@@ -487,7 +487,7 @@ pub(crate) struct Socket {
     /// There may be packets in the ring to send.
     pub(crate) more: bool,
     /// Since a packet with a deadline is ready to be moved: packets that were taken and are in no
-    /// flow's line, or too early in it, and resets that were taken in.
+    /// flow's lane, or too early in it, and resets that were taken in.
     pub(crate) spent: u8,
     /// The packet that was taken last was the last that was available.
     is_last: bool,
@@ -1069,16 +1069,16 @@ impl Socket {
 /// Calls `body` with the memory of the VM at `port`, if its device is still in the epoch that
 /// `socket` knows; none if not, or if a ring made no sense.
 pub(crate) fn with<A: Access, T>(
-    shared: &Exchange,
+    exchange: &Exchange,
     (port, socket): (usize, &mut Socket),
     access: &mut A,
     body: impl FnOnce(&mut Socket, &mut Memory<'_, A>) -> Result<T, Broken>,
 ) -> Option<T> {
-    let device = &shared.port(port % PORTS).device;
+    let device = &exchange.port(port % PORTS).device;
     if !device.begin(socket.epoch) {
         return None;
     }
-    let window = Window::new(&shared.ram, port, socket.ram);
+    let window = Window::new(&exchange.ram, port, socket.ram);
     let done = body(socket, &mut Memory::new(window, access));
     device.end();
     match done {

@@ -100,7 +100,7 @@ impl Port {
 /// The switch.
 #[derive(Debug)]
 pub struct Switch<'a> {
-    shared: &'a SwitchExchange,
+    exchange: &'a SwitchExchange,
     ports: [Port; PORTS],
     /// Numbers of ports are below this; 0 without a switch.
     end: usize,
@@ -117,16 +117,16 @@ pub struct Switch<'a> {
 }
 
 impl<'a> Switch<'a> {
-    /// As configured in `shared`.
+    /// As configured in `exchange`.
     // Apart: what runs once can be distinguished from what passes frames on.
     #[inline(never)]
     #[must_use]
-    pub fn new(shared: &'a SwitchExchange) -> Self {
+    pub fn new(exchange: &'a SwitchExchange) -> Self {
         let ports: [Port; PORTS] =
-            core::array::from_fn(|index| Port::new(&shared.port(index).settings()));
+            core::array::from_fn(|index| Port::new(&exchange.port(index).settings()));
         let end = ports.iter().rposition(|port| port.is_there).map_or(0, |last| last + 1);
         let frame = EthernetFrame::EMPTY;
-        Self { shared, ports, end, turn: 0, frame, targets: 0, taking: None, giving: None }
+        Self { exchange, ports, end, turn: 0, frame, targets: 0, taking: None, giving: None }
     }
 
     /// Takes one frame from a ring, or gives the one that was taken to one VM. `now` is in ns of
@@ -164,7 +164,7 @@ impl<'a> Switch<'a> {
         if !port.is_there {
             return None;
         }
-        let device = &self.shared.port(index).device;
+        let device = &self.exchange.port(index).device;
         let notified = device.notified(TX);
         let taking = self.taking.take();
         port.more |= notified != port.notified || taking.is_some();
@@ -180,7 +180,7 @@ impl<'a> Switch<'a> {
             port.more = true;
             return Some(Step::Again);
         }
-        let mut memory = Memory::new(window(self.shared, index), access);
+        let mut memory = Memory::new(window(self.exchange, index), access);
         let mut rest = taking.filter(|(_, epoch, _)| *epoch == port.epoch).map(|(.., rest)| rest);
         let taken = take(port, &mut queue, (&mut self.frame, &mut rest), (now, &mut memory));
         self.taking = rest.map(|rest| (index, port.epoch, rest));
@@ -198,7 +198,7 @@ impl<'a> Switch<'a> {
             Err(broken) => port.break_down(device, broken),
         }
         let port = &self.ports[index];
-        self.shared.port(index).set_counts(port.counts);
+        self.exchange.port(index).set_counts(port.counts);
         if wanted {
             device.signal(port.epoch);
         }
@@ -208,7 +208,7 @@ impl<'a> Switch<'a> {
     /// Finds the ports that the frame is for.
     fn pass(&mut self, from: usize) {
         let stations = (0..PORTS).map(|index| {
-            let PortSettings { mac, uplink, .. } = self.shared.port(index).settings();
+            let PortSettings { mac, uplink, .. } = self.exchange.port(index).settings();
             Station { mac, uplink }
         });
         let counts = &mut self.ports[from].counts;
@@ -227,16 +227,16 @@ impl<'a> Switch<'a> {
         if !port.is_there {
             return Step::Again;
         }
-        let device = &self.shared.port(index).device;
+        let device = &self.exchange.port(index).device;
         port.refresh(device);
         let giving = self.giving.take().filter(|(epoch, _)| *epoch == port.epoch);
         let begun = port.queues[RX].filter(|_| device.begin(port.epoch));
         let Some(mut queue) = begun else {
             port.counts.missed += 1;
-            self.shared.port(index).set_counts(port.counts);
+            self.exchange.port(index).set_counts(port.counts);
             return Step::Again;
         };
-        let mut memory = Memory::new(window(self.shared, index), access);
+        let mut memory = Memory::new(window(self.exchange, index), access);
         let mut rest = giving.map(|(_, rest)| rest);
         let given = give(&mut queue, &self.frame, &mut rest, &mut memory);
         self.giving = rest.map(|rest| (port.epoch, rest));
@@ -249,7 +249,7 @@ impl<'a> Switch<'a> {
             Ok(None) => {}
             Err(broken) => port.break_down(device, broken),
         }
-        self.shared.port(index).set_counts(port.counts);
+        self.exchange.port(index).set_counts(port.counts);
         if wanted {
             device.signal(port.epoch);
         }
@@ -265,8 +265,8 @@ fn report(index: usize) -> Step {
 }
 
 /// Where the RAM of the VM at port `index` is.
-fn window(shared: &SwitchExchange, index: usize) -> Window<'_> {
-    Window::new(&shared.ram, index, shared.ram.first(index))
+fn window(exchange: &SwitchExchange, index: usize) -> Window<'_> {
+    Window::new(&exchange.ram, index, exchange.ram.first(index))
 }
 
 const PORTS_MASK: u32 = (1 << PORTS) - 1;

@@ -18,14 +18,14 @@ const VENDOR: u32 = u32::from_le_bytes(*b"weir");
 
 /// The registers of one device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Registers {
+pub struct MmioRegisters {
     device: Device,
     device_features_select: u32,
     driver_features_select: u32,
     select: u32,
 }
 
-impl Registers {
+impl MmioRegisters {
     /// Of a device of `kind`, after a reset.
     #[must_use]
     pub const fn new(kind: DeviceKind) -> Self {

@@ -1,12 +1,12 @@
 //! A socket device on the transport that its VM was given.
 
-use crate::{device::Device, mmio::Registers, pci::VirtioFunction, queue::Queue};
+use crate::{device::Device, mmio::MmioRegisters, pci::VirtioFunction, queue::Queue};
 
 /// How a driver sees its device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {
     /// By registers at a fixed address.
-    Mmio(Registers),
+    Mmio(MmioRegisters),
     /// As a PCI function.
     Pci(VirtioFunction),
 }

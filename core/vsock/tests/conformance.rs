@@ -5,7 +5,7 @@ use crate::support::{Device, Driver, Memory, RAM, layout, pop, walk};
 use weir_units::Cid;
 use weir_vsock::{
     device::{DeviceKind, Effect, QUEUES, RX, TX},
-    mmio::Registers,
+    mmio::MmioRegisters,
     queue::{Broken, Direction, Layout, MAX_SIZE, Queue, RingOptions},
     vsock::{Header, Malformed, Operation, SEQPACKET, STREAM},
 };
@@ -146,7 +146,11 @@ fn section_2_4_1_a_reset_at_any_moment_ends_all() {
         let mut device = Device::new(CID);
         steps[..=last].iter().for_each(|step| step(&mut device));
         assert_eq!(device.write(0x70, 0), Effect::Reset, "behind step {last}");
-        assert_eq!(device.registers, Registers::new(DeviceKind::Socket(CID)), "behind step {last}");
+        assert_eq!(
+            device.registers,
+            MmioRegisters::new(DeviceKind::Socket(CID)),
+            "behind step {last}"
+        );
         assert!(!device.registers.line());
         for queue in 0..QUEUES {
             assert_eq!(device.write(0x50, queue as u64), Effect::None, "queues are not touched");

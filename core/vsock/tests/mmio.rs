@@ -3,7 +3,7 @@
 use crate::support::Device;
 use proptest::prelude::*;
 use weir_units::Cid;
-use weir_vsock::mmio::{DeviceKind, Effect, QUEUES, RX, Registers, TX};
+use weir_vsock::mmio::{DeviceKind, Effect, MmioRegisters, QUEUES, RX, TX};
 
 const CID: Cid = Cid(0x1_0000_0005);
 const FEATURES_OK: u64 = 8;
@@ -72,7 +72,7 @@ fn status_bits_are_set_in_order_and_kept() {
     device.write(0x70, 64);
     assert_eq!(device.read(0x70), RUNNING, "DEVICE_NEEDS_RESET is not the driver's");
     assert_eq!(device.write(0x70, 0), Effect::Reset);
-    assert_eq!(device.registers, Registers::new(DeviceKind::Socket(CID)));
+    assert_eq!(device.registers, MmioRegisters::new(DeviceKind::Socket(CID)));
 }
 
 /// Section 2.2: the features that are offered.

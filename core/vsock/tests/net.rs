@@ -5,7 +5,7 @@ use crate::support::{Driver, LEN, Memory, RAM, layout};
 use proptest::prelude::*;
 use weir_vsock::{
     GuestMemory,
-    mmio::{DeviceKind, Effect, RX, Registers, TX},
+    mmio::{DeviceKind, Effect, MmioRegisters, RX, TX},
     net::{
         Delivery, EthernetFrame, Foreign, HEADER_LEN, LEAST_FRAME, MOST_FRAME, Station, is_group,
         take, targets,
@@ -80,7 +80,7 @@ fn sent_in(
 
 #[test]
 fn section_5_1_4_the_configuration_is_the_address() {
-    let registers = Registers::new(DeviceKind::Network(MAC));
+    let registers = MmioRegisters::new(DeviceKind::Network(MAC));
     assert_eq!(registers.read(0x008, 4), 1, "a network device");
     let bytes: Vec<u64> = (0..8).map(|at| registers.read(0x100 + at, 1)).collect();
     assert_eq!(bytes, [0x52, 0x54, 0, 0, 0, 0x0a, 0, 0]);
@@ -89,7 +89,7 @@ fn section_5_1_4_the_configuration_is_the_address() {
 #[test]
 fn section_5_1_2_there_are_two_queues_and_no_third() {
     let memory = Memory::new();
-    let mut registers = Registers::new(DeviceKind::Network(MAC));
+    let mut registers = MmioRegisters::new(DeviceKind::Network(MAC));
     let mut write = |at, value| registers.write(at, 4, value, &memory);
     for (select, word) in [(0, MAC_FEATURE), (1, VERSION_1 >> 32)] {
         assert_eq!(write(0x24, select), Effect::None);
@@ -114,14 +114,14 @@ fn section_5_1_2_there_are_two_queues_and_no_third() {
 fn a_feature_that_is_not_offered_is_not_agreed_on() {
     let memory = Memory::new();
     let offered = [0, 1].map(|select| {
-        let mut registers = Registers::new(DeviceKind::Network(MAC));
+        let mut registers = MmioRegisters::new(DeviceKind::Network(MAC));
         registers.write(0x14, 4, select, &memory);
         registers.read(0x10, 4)
     });
     // VIRTIO_NET_F_MAC, VIRTIO_F_INDIRECT_DESC, VIRTIO_F_EVENT_IDX; VIRTIO_F_VERSION_1.
     assert_eq!(offered, [1 << 5 | 1 << 28 | 1 << 29, 1]);
     for feature in (0..32).filter(|bit| offered[0] >> bit & 1 == 0) {
-        let mut registers = Registers::new(DeviceKind::Network(MAC));
+        let mut registers = MmioRegisters::new(DeviceKind::Network(MAC));
         for (select, word) in [(0, 1 << feature), (1, 1)] {
             registers.write(0x24, 4, select, &memory);
             registers.write(0x20, 4, word, &memory);

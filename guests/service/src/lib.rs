@@ -70,7 +70,11 @@ pub fn serve(board: &'static Board, mut mover: impl Mover) -> ! {
                 if let Some(until) = until {
                     time::arm(clock.ticks(until));
                 }
-                cpu::sleep();
+                cpu::wait_for_interrupt();
+                // No exception, which would save and restore all registers.
+                if cpu::has_interrupt() {
+                    gic::dispatch();
+                }
             }
         }
     }

@@ -42,7 +42,7 @@ use weir_units::IntId;
 use weir_vdev::{esr::MmioAccess, gic::VcpuMask};
 use weir_vsock::{
     device::{self, Effect, RX, TX},
-    mmio::Registers,
+    mmio::MmioRegisters,
     pci::{self, SPACE_LEN, VirtioFunction},
     transport::Transport,
 };
@@ -122,7 +122,7 @@ pub fn open(vm: &Vm) {
 fn power_on(vm: &Vm, socket: &mut Socket) {
     let (cid, view) = (vm.view().cid(), vm.view().vm);
     socket.transport = match view.vsock_ecam {
-        0 => Transport::Mmio(Registers::new(device::DeviceKind::Socket(cid))),
+        0 => Transport::Mmio(MmioRegisters::new(device::DeviceKind::Socket(cid))),
         // The packed system was checked: it ends below 4 GiB.
         _ => Transport::Pci(VirtioFunction::new(cid, view.vsock as u32)),
     };

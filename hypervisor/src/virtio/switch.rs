@@ -28,7 +28,7 @@ use weir_exchange::switch::{PortSettings, SwitchCounts};
 use weir_trace::wire::{self, Denial};
 use weir_units::IntId;
 use weir_vdev::{esr::MmioAccess, gic::VcpuMask};
-use weir_vsock::mmio::{DeviceKind, Effect, RX, Registers, TX};
+use weir_vsock::mmio::{DeviceKind, Effect, MmioRegisters, RX, TX};
 
 /// Marker for QEMU's plug-in: the broker was notified.
 const MARK_NOTIFY: u32 = 38;
@@ -80,7 +80,7 @@ pub fn open(vm: &Vm) {
 
 /// Resets registers and rings.
 fn power_on(vm: &Vm, net: &PackedNet, port: &mut NetDevice) {
-    port.registers = Registers::new(DeviceKind::Network(net.mac));
+    port.registers = MmioRegisters::new(DeviceKind::Network(net.mac));
     renew(vm, port);
 }
 

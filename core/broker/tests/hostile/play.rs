@@ -68,7 +68,7 @@ mod cost {
     const WRITE: usize = POP + WALK + PUSH;
     /// The same, at the third attempt; an attempt without a buffer reads the index.
     pub const PASS: usize = 1 + 1 + ASK + WRITE;
-    /// A packet of no flow's line: its chain goes back, it is passed, and what refuses it, too.
+    /// A packet of no flow's lane: its chain goes back, it is passed, and what refuses it, too.
     pub const DISPATCH: usize = PUSH + 2 * PASS;
     /// What a flow to several receivers has to say at once (two packets for each end), three times,
     /// and all packets that it gives up.
@@ -448,7 +448,7 @@ impl<'a> Play<'a> {
                 .skip(SINGLE)
                 .any(|flow| [flow.from, flow.to].map(usize::from).contains(&vm));
             let group = if is_in_group { group } else { 0 };
-            // Buffers for what waits; packets, and one that is held; one that is in no flow's line
+            // Buffers for what waits; packets, and one that is held; one that is in no flow's lane
             // is the last of the VM in a step; one that waits for a buffer.
             limit += 2 * cost::BUFFER + (share + 1) * cost::TAKE;
             limit += cost::DISPATCH + share * group + cost::PASS + cost::SETTLE;

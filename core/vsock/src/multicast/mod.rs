@@ -196,16 +196,16 @@ impl FlowGroup {
             (Operation::Reset, Standing::Apart(_)) => return,
             (_, Standing::Apart(_)) if member.pending > 0 => return,
             (_, Standing::Apart(_)) => return refuse(post),
-            (Operation::Reset, _) => self.part(index, now, post),
+            (Operation::Reset, _) => self.set_apart(index, now, post),
             (Operation::Shutdown, _) => {
                 refuse(post);
-                self.part(index, now, post);
+                self.set_apart(index, now, post);
             }
             (Operation::Response, Standing::Asked(_)) => {
                 // What the sender may send already must fit.
                 if header.buf_alloc == 0 || header.buf_alloc < sender.credit() {
                     refuse(post);
-                    self.part(index, now, post);
+                    self.set_apart(index, now, post);
                 } else {
                     (member.room, member.taken) = (header.buf_alloc, header.fwd_cnt);
                     (member.sent, member.standing) = (header.fwd_cnt, Standing::Joined);
@@ -227,7 +227,7 @@ impl FlowGroup {
     }
 
     /// Receiver `index` is in the connection no more.
-    fn part(&mut self, index: usize, now: u64, post: &mut Post) {
+    fn set_apart(&mut self, index: usize, now: u64, post: &mut Post) {
         let Some(member) = self.members.get_mut(index) else { return };
         member.standing = Standing::Apart(now.saturating_add(RETRY));
         (member.late_at, member.dry_at) = (u64::MAX, u64::MAX);
@@ -243,7 +243,7 @@ impl FlowGroup {
             let member = *member;
             post.push(self.for_member(&member, Operation::Reset));
         }
-        self.part(index, now, post);
+        self.set_apart(index, now, post);
     }
 
     /// Answers the sender's request when all have answered theirs, tells it what credit there is,
@@ -286,7 +286,7 @@ impl FlowGroup {
             let Some(member) = self.members.get(index).copied() else { break };
             if !matches!(member.standing, Standing::Apart(_)) {
                 post.push(self.for_member(&member, Operation::Reset));
-                self.part(index, 0, post);
+                self.set_apart(index, 0, post);
             }
         }
     }
@@ -375,7 +375,7 @@ impl FlowGroup {
             if matches!(member.standing, Standing::Asked(until) if until <= now) {
                 let member = *member;
                 post.push(self.for_member(&member, Operation::Reset));
-                self.part(index, now, post);
+                self.set_apart(index, now, post);
             } else if member.dry_at <= now || member.late_at <= now && starves(index) {
                 self.drop_out(index, now, post);
             } else if member.late_at <= now {
@@ -394,7 +394,7 @@ impl FlowGroup {
             // A member that has not received the end of its connection receives no more of it.
             if member.pending > 0 || !matches!(member.standing, Standing::Apart(_)) {
                 post.push(self.for_member(&member, Operation::Reset));
-                self.part(index, 0, post);
+                self.set_apart(index, 0, post);
             }
         }
         post.retire = 0;
@@ -403,7 +403,7 @@ impl FlowGroup {
 
     /// The device of receiver `index` was reset.
     pub fn end_member(&mut self, index: usize, now: u64, post: &mut Post) {
-        self.part(index, now, post);
+        self.set_apart(index, now, post);
         self.settle(post);
     }
 

@@ -13,7 +13,7 @@ use crate::{
     memory::Ram,
     queue::{MAX_SIZE, Queue},
 };
-use registers::Registers;
+use registers::CommonRegisters;
 use space::{Space, Window};
 use weir_units::Cid;
 
@@ -26,7 +26,7 @@ pub const SPACE_LEN: u64 = 0x1000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VirtioFunction {
     device: Device,
-    registers: Registers,
+    registers: CommonRegisters,
     space: Space,
 }
 
@@ -37,7 +37,7 @@ impl VirtioFunction {
     pub const fn new(cid: Cid, base: u32) -> Self {
         Self {
             device: Device::new(DeviceKind::Socket(cid), MAX_SIZE),
-            registers: Registers::new(),
+            registers: CommonRegisters::new(),
             space: Space::new(base),
         }
     }

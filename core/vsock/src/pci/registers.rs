@@ -8,26 +8,27 @@ use crate::{
 
 /// A part of the registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Part {
+pub(super) struct RegisterBlock {
     pub offset: u64,
     pub len: u64,
 }
 
 /// The common configuration.
-pub(super) const COMMON: Part = Part { offset: 0, len: 0x40 };
+pub(super) const COMMON: RegisterBlock = RegisterBlock { offset: 0, len: 0x40 };
 /// What the function interrupts for.
-pub(super) const ISR: Part = Part { offset: 0x1000, len: 4 };
+pub(super) const ISR: RegisterBlock = RegisterBlock { offset: 0x1000, len: 4 };
 /// The device's configuration.
-pub(super) const DEVICE: Part = Part { offset: 0x2000, len: 8 };
+pub(super) const DEVICE: RegisterBlock = RegisterBlock { offset: 0x2000, len: 8 };
 /// Where queues are notified.
-pub(super) const NOTIFY: Part = Part { offset: 0x3000, len: MULTIPLIER * QUEUES as u64 };
+pub(super) const NOTIFY: RegisterBlock =
+    RegisterBlock { offset: 0x3000, len: MULTIPLIER * QUEUES as u64 };
 /// Bytes from one queue's place there to the next's.
 pub(super) const MULTIPLIER: u64 = 4;
 
 /// No MSI-X vector (section 4.1.5.1.2).
 const NO_VECTOR: u32 = 0xffff;
 
-impl Part {
+impl RegisterBlock {
     /// Where in it all of an access is.
     fn find(self, offset: u64, size: u64) -> Option<u64> {
         let at = offset.checked_sub(self.offset)?;
@@ -37,13 +38,13 @@ impl Part {
 
 /// What the driver has selected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Registers {
+pub(super) struct CommonRegisters {
     device_features_select: u32,
     driver_features_select: u32,
     queue: u16,
 }
 
-impl Registers {
+impl CommonRegisters {
     pub(super) const fn new() -> Self {
         Self { device_features_select: 0, driver_features_select: 0, queue: 0 }
     }

@@ -3,7 +3,7 @@
 
 use super::{
     LEN,
-    registers::{COMMON, DEVICE, ISR, MULTIPLIER, NOTIFY, Part},
+    registers::{COMMON, DEVICE, ISR, MULTIPLIER, NOTIFY, RegisterBlock},
 };
 use crate::device::DeviceKind;
 use weir_units::Cid;
@@ -42,9 +42,9 @@ const FIRST: u64 = 0x40;
 /// From one capability to the next: room for the longest.
 const STRIDE: u64 = 0x14;
 /// The parts in the order of their capabilities, with their types (section 4.1.4).
-const PARTS: [(u32, Part); 4] = [(1, COMMON), (2, NOTIFY), (3, ISR), (4, DEVICE)];
+const BLOCKS: [(u32, RegisterBlock); 4] = [(1, COMMON), (2, NOTIFY), (3, ISR), (4, DEVICE)];
 /// The capability of the window to the registers, type 5 (section 4.1.4.9).
-const WINDOW: u64 = FIRST + STRIDE * PARTS.len() as u64;
+const WINDOW: u64 = FIRST + STRIDE * BLOCKS.len() as u64;
 const WINDOW_TYPE: u32 = 5;
 /// Its data.
 pub(super) const DATA: u64 = WINDOW + 16;
@@ -115,7 +115,9 @@ impl Space {
             FIRST..WINDOW => {
                 let index = (offset - FIRST) / STRIDE;
                 let place = FIRST + index * STRIDE;
-                PARTS.get(index as usize).map_or(0, |part| part_word(part, place, offset - place))
+                BLOCKS
+                    .get(index as usize)
+                    .map_or(0, |block| block_word(block, place, offset - place))
             }
             _ => match offset.wrapping_sub(WINDOW) {
                 0 => VENDOR | 20 << 16 | WINDOW_TYPE << 24,
@@ -147,16 +149,16 @@ impl Space {
     }
 }
 
-/// The word `at` of the capability at `place` that says where a part of the registers is.
-fn part_word((kind, part): &(u32, Part), place: u64, at: u64) -> u32 {
-    let notify = *part == NOTIFY;
+/// The word `at` of the capability at `place` that says where a block of the registers is.
+fn block_word((kind, block): &(u32, RegisterBlock), place: u64, at: u64) -> u32 {
+    let notify = *block == NOTIFY;
     match at {
         0 => {
             let len = if notify { 20 } else { 16 };
             VENDOR | ((place + STRIDE) as u32) << 8 | len << 16 | kind << 24
         }
-        8 => part.offset as u32,
-        12 => part.len as u32,
+        8 => block.offset as u32,
+        12 => block.len as u32,
         16 if notify => MULTIPLIER as u32,
         _ => 0,
     }

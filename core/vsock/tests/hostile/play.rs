@@ -8,7 +8,7 @@ use weir_units::Cid;
 use weir_vsock::{
     GuestMemory, Outside, Ram,
     flows::{FlowRule, PacketVerdict, admit},
-    mmio::{DeviceKind, Effect, Registers},
+    mmio::{DeviceKind, Effect, MmioRegisters},
     pci::{LEN as BAR_LEN, VirtioFunction},
     queue::{Direction, Found, STRIDE},
     transport::Transport,
@@ -263,7 +263,7 @@ fn play_on(data: &[u8], planted: bool) {
     let most = if options & 32 == 0 { u8::MAX } else { 1 + (options & 1) };
     let mut memory = Memory { bytes, input, moving, seen, most, reads: 0, planted };
     let mut device = match options & 64 {
-        0 => Transport::Mmio(Registers::new(DeviceKind::Socket(CID))),
+        0 => Transport::Mmio(MmioRegisters::new(DeviceKind::Socket(CID))),
         _ => Transport::Pci(VirtioFunction::new(CID, 0x1000_0000)),
     };
     if options & 32 != 0 {

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use weir_units::Cid;
 use weir_vsock::{
     GuestMemory, Outside, Ram,
-    mmio::{DeviceKind, Effect, Registers},
+    mmio::{DeviceKind, Effect, MmioRegisters},
     queue::{Broken, Chain, Direction, Found, Layout, Queue, RingOptions},
 };
 
@@ -258,7 +258,7 @@ impl Driver {
 
 /// A socket device on the MMIO transport, written and read word by word.
 pub struct Device {
-    pub registers: Registers,
+    pub registers: MmioRegisters,
     pub memory: Memory,
 }
 
@@ -285,7 +285,7 @@ impl Device {
 
     /// After a reset, of the guest with this context identifier.
     pub fn new(cid: Cid) -> Self {
-        Self { registers: Registers::new(DeviceKind::Socket(cid)), memory: Memory::new() }
+        Self { registers: MmioRegisters::new(DeviceKind::Socket(cid)), memory: Memory::new() }
     }
 
     pub fn write(&mut self, offset: u64, value: u64) -> Effect {

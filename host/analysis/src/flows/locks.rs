@@ -1,5 +1,5 @@
 //! Bounds on what the packets of flows wait for on concurrent cores: the locks of the devices, and
-//! packets of other VMs that are in no flow's line.
+//! packets of other VMs that are in no flow's lane.
 //!
 //! EL2 has a lock for the registers of each device. The stamp of a notification is taken under it,
 //! so a sender's wait is before its packet. The broker's hypercall takes the lock of each device
@@ -36,7 +36,7 @@ pub struct LockWaits {
     /// Of the broker's core, for the locks of devices, for each packet: each of its chunks may be
     /// reported to EL2.
     pub settle: Nanos,
-    /// Of the broker's core, for packets of other VMs in no flow's line, and for taking packets
+    /// Of the broker's core, for packets of other VMs in no flow's lane, and for taking packets
     /// with later deadlines out of their rings.
     pub others: Nanos,
 }

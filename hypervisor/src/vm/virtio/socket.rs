@@ -2,7 +2,7 @@
 
 use super::lock::Fair;
 use weir_units::Cid;
-use weir_vsock::{device::DeviceKind, mmio::Registers, transport::Transport};
+use weir_vsock::{device::DeviceKind, mmio::MmioRegisters, transport::Transport};
 
 /// What EL2 has of a socket device.
 pub struct Socket {
@@ -21,6 +21,6 @@ pub type FlowDevice = Fair<Socket>;
 
 /// Returns the device of no VM.
 pub const fn new_device() -> FlowDevice {
-    let registers = Registers::new(DeviceKind::Socket(Cid(0)));
+    let registers = MmioRegisters::new(DeviceKind::Socket(Cid(0)));
     Fair::new(Socket { transport: Transport::Mmio(registers), used: None, raised: 0, reset: None })
 }
