@@ -60,6 +60,10 @@ pub static DEVIATIONS: [Deviation; 3] = [
         id: "lines-return-in-pauses",
         reason: "in the model a program brings its lines back into the shared L2 in the memory \
                  stressor's pauses, and gains more from few long ones",
+        tested_by: &[
+            "periods-colors-susan-edges-large-4000",
+            "periods-colors-susan-edges-large-15000",
+        ],
         of: &[
             ("periods-qsort-large-1000", Near(0.095, 0.02)),
             ("periods-qsort-large-4000", Near(0.286, 0.03)),
@@ -73,6 +77,7 @@ pub static DEVIATIONS: [Deviation; 3] = [
         reason: "the program fits its half of the L2: in the model colors alone cost it nothing \
                  and leave the memory stressor nothing to slow it by, so that a budget can add \
                  nothing",
+        tested_by: &[],
         of: &[
             ("solo-colors-susan-edges-large", Near(0.0, 0.005)),
             ("together-colors-susan-edges-large-1000", Near(1.0, TIED)),
@@ -84,6 +89,7 @@ pub static DEVIATIONS: [Deviation; 3] = [
         id: "half-is-too-small",
         reason: "the program's 1.2 MB do not fit its half of the L2: colors cost it more than they \
                  gain where the budget is low",
+        tested_by: &[],
         of: &[("together-budget-qsort-large-1000", Near(1.232, 0.03))],
     },
 ];

@@ -131,8 +131,7 @@ fn observed(file: &Path, environment: &Environment) -> Result<observe::Observati
     Ok(outcome)
 }
 
-const OBSERVED: ClaimSource =
-    ClaimSource { paper: "weir", place: "docs/results/reproduce.md, Isolation" };
+const OBSERVED: ClaimSource = ClaimSource::own("docs/results/reproduce.md, Isolation");
 
 /// The lines and rows that VMs and weir take from each other in two systems, one that shares and
 /// one that divides: between VMs, VMs' by weir, weir's by VMs.

@@ -1,8 +1,8 @@
 //! Computes tables and figures of the papers again and compares them with what was published.
 //!
-//! Each paper has its module; [`EXPERIMENTS`] lists all experiments. An experiment returns its
-//! figures and [statements](statement::Statement), each of which holds, fails or is a listed
-//! deviation.
+//! Each paper has its module; [`EXPERIMENTS`] lists all experiments, and [`coverage`] the tables
+//! and figures of the papers. An experiment returns its figures and
+//! [statements](statement::Statement), each of which holds, fails or is a listed deviation.
 //!
 //! # Examples
 //!
@@ -13,6 +13,7 @@
 
 mod bao_throttling;
 pub mod board;
+pub mod coverage;
 pub mod hypervisor;
 mod isolation;
 mod memory;
@@ -23,6 +24,7 @@ pub mod throttling;
 
 pub use rt_virtio::table3::{Table3Flow, table3_flows};
 
+use serde::Serialize;
 use serde_json::Value;
 use statement::{Deviation, Statement};
 use std::{
@@ -30,6 +32,30 @@ use std::{
     path::{Path, PathBuf},
 };
 use weir_image::{Environment, Failure, Result, failure::Context};
+
+/// How figures are computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Method {
+    /// Systems run in QEMU with the real hypervisor: the figures are of one build of it.
+    RealBinary,
+    /// Systems run on the timing model of `weir simulate`.
+    Simulator,
+    /// The analysis of `weir analyze` computes them.
+    Analysis,
+}
+
+impl Method {
+    /// The name in tables.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::RealBinary => "real binary",
+            Self::Simulator => "simulator",
+            Self::Analysis => "analysis",
+        }
+    }
+}
 
 /// A table or a figure of a paper that is computed again.
 #[derive(Debug)]
@@ -39,8 +65,8 @@ pub struct Experiment {
     /// The computed values.
     pub what: &'static str,
     run: fn(&ExperimentRequest) -> Result<ExperimentOutcome>,
-    /// It runs systems in QEMU: its figures are of a build of the hypervisor.
-    pub runs_systems: bool,
+    /// How its figures are computed.
+    pub method: Method,
     /// Statements of it that are known not to hold.
     pub deviations: &'static [Deviation],
 }
@@ -52,7 +78,7 @@ pub static EXPERIMENTS: [Experiment; 8] = [
         what: "programs next to three memory stressors with memory budgets of three periods, with \
                colors and without, on the model of the memory",
         run: bao_throttling::budgets,
-        runs_systems: false,
+        method: Method::Simulator,
         deviations: &bao_throttling::DEVIATIONS,
     },
     Experiment {
@@ -60,7 +86,7 @@ pub static EXPERIMENTS: [Experiment; 8] = [
         what: "cache lines and DRAM rows that VMs take from each other, with colors and banks and \
                without, and a VM's share of the cache",
         run: isolation::isolation,
-        runs_systems: true,
+        method: Method::RealBinary,
         deviations: &[],
     },
     Experiment {
@@ -68,7 +94,7 @@ pub static EXPERIMENTS: [Experiment; 8] = [
         what: "sleep times next to another VM on the core and its interrupts: Table I, Figures 8, \
                9 and 11, and with admission",
         run: mobivmm::mobivmm,
-        runs_systems: true,
+        method: Method::RealBinary,
         deviations: &mobivmm::paper::DEVIATIONS,
     },
     Experiment {
@@ -76,28 +102,28 @@ pub static EXPERIMENTS: [Experiment; 8] = [
         what: "bandwidth of a DMA engine by chunk and QoS level, Figure 4 and Table I, on the \
                model of the memory",
         run: rt_virtio::dma::bandwidth,
-        runs_systems: false,
+        method: Method::Simulator,
         deviations: &rt_virtio::dma::DEVIATIONS,
     },
     Experiment {
         name: "rt-virtio-fig3",
         what: "bandwidth of USTRESS over the memory budget, on the model of the memory",
         run: rt_virtio::ustress::fig3,
-        runs_systems: false,
+        method: Method::Simulator,
         deviations: &rt_virtio::ustress::DEVIATIONS,
     },
     Experiment {
         name: "rt-virtio-table3",
         what: "smallest period of one flow, four cases, with both models of the equations",
         run: rt_virtio::table3::table3,
-        runs_systems: false,
+        method: Method::Analysis,
         deviations: &rt_virtio::table3::DEVIATIONS,
     },
     Experiment {
         name: "rt-virtio-fig5",
         what: "share of schedulable flow sets over utilization, 18 curves of 20 points",
         run: rt_virtio::fig5::fig5,
-        runs_systems: false,
+        method: Method::Analysis,
         deviations: &[],
     },
     Experiment {
@@ -105,7 +131,7 @@ pub static EXPERIMENTS: [Experiment; 8] = [
         what: "memory budgets seen from outside: bounds, rates, arrival curves, what each \
                regulator gives and what it costs at EL2",
         run: throttling::throttling,
-        runs_systems: true,
+        method: Method::RealBinary,
         deviations: &[],
     },
 ];
@@ -145,6 +171,13 @@ impl Experiment {
     /// hold is no error here.
     pub fn run(&self, request: &ExperimentRequest) -> Result<ExperimentOutcome> {
         (self.run)(request)
+    }
+
+    /// Whether the experiment runs systems in QEMU, so that its figures are of a build of the
+    /// hypervisor.
+    #[must_use]
+    pub fn runs_systems(&self) -> bool {
+        self.method == Method::RealBinary
     }
 }
 

@@ -5,15 +5,57 @@
 //! reason and the values that it explains; with any other value the statement fails, and so does a
 //! listed deviation that no longer occurs.
 
+use serde::Serialize;
 use serde_json::{Value, json};
 use std::{
     collections::BTreeSet,
     fmt::{self, Write as _},
+    ops::AddAssign,
 };
+
+/// The origin of the value or the claim that a statement compares with. The kinds are counted and
+/// shown apart, because only the first one is evidence for a paper.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum StatementKind {
+    /// A number or a sentence of a paper, to which nothing was fitted.
+    Published,
+    /// Separate code: a second implementation of the equations, or another hypervisor that is
+    /// measured by the same rule.
+    CrossCheck,
+    /// weir's documentation or model, or a number that a parameter was fitted to.
+    Own,
+}
+
+impl StatementKind {
+    /// All kinds, in the order in which they are shown.
+    pub const ALL: [Self; 3] = [Self::Published, Self::CrossCheck, Self::Own];
+
+    /// The name, as JSON has it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Published => "published",
+            Self::CrossCheck => "cross-check",
+            Self::Own => "own",
+        }
+    }
+
+    /// What the statements of this kind compare with.
+    const fn compared_with(self) -> &'static str {
+        match self {
+            Self::Published => "with a number or a sentence of a paper",
+            Self::CrossCheck => "with separate code",
+            Self::Own => "with weir's documentation or model, or with a number that was fitted",
+        }
+    }
+}
 
 /// Where a claim stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClaimSource {
+    /// The kind of its statements.
+    pub kind: StatementKind,
     /// Name of the paper, or `weir` for a claim of weir's own documentation.
     pub paper: &'static str,
     /// Section, figure or table.
@@ -28,11 +70,23 @@ impl Paper {
     /// One of its places.
     #[must_use]
     pub const fn at(self, place: &'static str) -> ClaimSource {
-        ClaimSource { paper: self.0, place }
+        ClaimSource { kind: StatementKind::Published, paper: self.0, place }
     }
 }
 
 impl ClaimSource {
+    /// Returns a place in weir's documentation.
+    #[must_use]
+    pub const fn own(place: &'static str) -> Self {
+        Self { kind: StatementKind::Own, paper: "weir", place }
+    }
+
+    /// Returns the same place for statements whose expected values separate code gives.
+    #[must_use]
+    pub const fn by_separate_code(self) -> Self {
+        Self { kind: StatementKind::CrossCheck, ..self }
+    }
+
     /// A statement of this source. Values that were not measured are left out of `own`: without any
     /// the statement fails.
     pub fn says(
@@ -49,7 +103,7 @@ impl ClaimSource {
             relation,
             own: own.into(),
             unit: "",
-            fitted: false,
+            fitted: None,
         }
     }
 }
@@ -112,8 +166,8 @@ impl Relation {
         }
     }
 
-    /// The published value, where there is one.
-    const fn published(self) -> Option<f64> {
+    /// The value that own values must be near, where there is one.
+    const fn center(self) -> Option<f64> {
         match self {
             Self::Within(published, _) | Self::Near(published, _) => Some(published),
             _ => None,
@@ -170,8 +224,8 @@ pub struct Statement {
     pub own: Vec<f64>,
     /// Unit of all values.
     pub unit: &'static str,
-    /// Whether a parameter of the model was fitted to the published value.
-    pub fitted: bool,
+    /// The parameter that was fitted to the published value, if there is one.
+    pub fitted: Option<&'static str>,
 }
 
 impl Statement {
@@ -179,6 +233,59 @@ impl Statement {
     #[must_use]
     pub fn unit(self, unit: &'static str) -> Self {
         Self { unit, ..self }
+    }
+
+    /// Names the parameter that was fitted to the published value, which makes the statement one of
+    /// weir's own: a parameter is not judged by the number that it was fitted to.
+    #[must_use]
+    pub fn fitted(self, parameter: &'static str) -> Self {
+        Self { fitted: Some(parameter), ..self }
+    }
+
+    /// Returns the kind: that of the source, except for a number that a parameter was fitted to.
+    #[must_use]
+    pub const fn kind(&self) -> StatementKind {
+        if self.fitted.is_some() { StatementKind::Own } else { self.source.kind }
+    }
+
+    /// Returns the number that the paper prints, also if a parameter was fitted to it.
+    fn published(&self) -> Option<f64> {
+        let is_in_paper = self.source.kind == StatementKind::Published;
+        self.relation.center().filter(|_| is_in_paper)
+    }
+}
+
+/// How many statements of one kind hold.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct StatementCounts {
+    /// All statements of the kind.
+    pub statements: usize,
+    /// Those that hold.
+    pub hold: usize,
+    /// Those that a listed deviation explains.
+    pub known_deviations: usize,
+    /// Those by which the experiment fails.
+    pub fail: usize,
+}
+
+impl AddAssign for StatementCounts {
+    fn add_assign(&mut self, other: Self) {
+        self.statements += other.statements;
+        self.hold += other.hold;
+        self.known_deviations += other.known_deviations;
+        self.fail += other.fail;
+    }
+}
+
+impl fmt::Display for StatementCounts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { statements, hold, known_deviations, fail } = self;
+        let plural = if *statements == 1 { "" } else { "s" };
+        write!(
+            f,
+            "{statements} statement{plural}: {hold} hold, {known_deviations} known deviations, \
+             {fail} fail"
+        )
     }
 }
 
@@ -189,6 +296,9 @@ pub struct Deviation {
     pub id: &'static str,
     /// Why own values differ.
     pub reason: &'static str,
+    /// The statements that hold because they remove the suspected cause. Empty if the reason was
+    /// not tested.
+    pub tested_by: &'static [&'static str],
     /// The statements, each with the own values that the reason explains.
     pub of: &'static [(&'static str, Relation)],
 }
@@ -288,39 +398,68 @@ impl Judged {
         failures.extend(missing.map(|(deviation, (id, _))| {
             format!("deviation {} names {id}, which is no statement", deviation.id)
         }));
+        for deviation in deviations {
+            for test in deviation.tested_by {
+                let its = judged.iter().find(|(statement, _)| statement.id == *test);
+                let holds = its.map(|(_, verdict)| matches!(verdict, StatementVerdict::Holds));
+                // A part of the statements can be without the test.
+                if !holds.unwrap_or(!whole) {
+                    let id = deviation.id;
+                    failures.push(format!("deviation {id} is tested by {test}, which must hold"));
+                }
+            }
+        }
         Self { statements: judged, failures }
     }
 
-    fn count(&self, test: impl Fn(StatementVerdict) -> bool) -> usize {
-        self.statements.iter().filter(|(_, verdict)| test(*verdict)).count()
-    }
-
-    /// For a person.
-    pub fn text(&self) -> String {
-        let mut text = String::new();
-        for (statement, verdict) in &self.statements {
-            let ClaimSource { paper, place } = statement.source;
-            let fitted = if statement.fitted { ", fitted" } else { "" };
-            let _ = write!(
-                text,
-                "{:17} {}\n{:17}   own {}; expected {}{fitted} ({paper}, {place})\n",
-                verdict.text(),
-                statement.text,
-                "",
-                own(statement),
-                statement.relation,
-            );
-            if let Some(Deviation { id, reason, .. }) = verdict.deviation() {
-                let _ = writeln!(text, "{:17}   {id}: {reason}", "");
+    /// Counts the statements of a kind.
+    #[must_use]
+    pub fn counts(&self, kind: StatementKind) -> StatementCounts {
+        let mut counts = StatementCounts::default();
+        for (_, verdict) in self.of_kind(kind) {
+            counts.statements += 1;
+            match verdict {
+                StatementVerdict::Holds => counts.hold += 1,
+                StatementVerdict::Known(_) => counts.known_deviations += 1,
+                StatementVerdict::Fails | StatementVerdict::Obsolete(_) => counts.fail += 1,
             }
         }
-        text + &format!(
-            "{} statements: {} hold, {} known deviations, {} fail\n",
-            self.statements.len(),
-            self.count(|verdict| matches!(verdict, StatementVerdict::Holds)),
-            self.count(|verdict| matches!(verdict, StatementVerdict::Known(_))),
-            self.count(StatementVerdict::is_failure),
-        )
+        counts
+    }
+
+    /// Returns the counts of all kinds as JSON.
+    #[must_use]
+    pub fn counts_json(&self) -> Value {
+        let each = StatementKind::ALL.map(|kind| (kind.name().to_owned(), self.counts(kind)));
+        Value::Object(each.into_iter().map(|(name, counts)| (name, json!(counts))).collect())
+    }
+
+    fn of_kind(
+        &self,
+        kind: StatementKind,
+    ) -> impl Iterator<Item = &(Statement, StatementVerdict)> + Clone {
+        self.statements.iter().filter(move |(statement, _)| statement.kind() == kind)
+    }
+
+    /// For a person: the statements by kind, and the counts of each kind.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        let kinds = || {
+            let all = StatementKind::ALL.into_iter();
+            all.filter(|kind| self.of_kind(*kind).next().is_some())
+        };
+        for kind in kinds() {
+            let _ = writeln!(text, "{}, compared {}:", kind.name(), kind.compared_with());
+            for (statement, verdict) in self.of_kind(kind) {
+                add_statement(&mut text, statement, *verdict);
+            }
+            text.push('\n');
+        }
+        for kind in kinds() {
+            let _ = writeln!(text, "{:11}  {}", kind.name(), self.counts(kind));
+        }
+        text
     }
 
     /// For a program.
@@ -329,21 +468,48 @@ impl Judged {
         let each = self.statements.iter().map(|(statement, verdict)| {
             json!({
                 "id": statement.id,
+                "kind": statement.kind(),
                 "paper": statement.source.paper,
                 "place": statement.source.place,
                 "text": statement.text,
-                "published": statement.relation.published(),
+                "published": statement.published(),
                 "expected": statement.relation.to_string(),
                 "own": statement.own,
                 "unit": statement.unit,
                 "fitted": statement.fitted,
                 "verdict": verdict.text(),
                 "deviation": verdict.deviation().map(|deviation| json!({
-                    "id": deviation.id, "reason": deviation.reason,
+                    "id": deviation.id,
+                    "reason": deviation.reason,
+                    "tested_by": deviation.tested_by,
                 })),
             })
         });
         each.collect()
+    }
+}
+
+/// Adds the lines of a statement for a person.
+fn add_statement(text: &mut String, statement: &Statement, verdict: StatementVerdict) {
+    let ClaimSource { paper, place, .. } = statement.source;
+    let _ = writeln!(
+        text,
+        "{:17} {}\n{:17}   value {}; expected {} ({paper}, {place})",
+        verdict.text(),
+        statement.text,
+        "",
+        own(statement),
+        statement.relation,
+    );
+    if let Some(parameter) = statement.fitted {
+        let _ = writeln!(text, "{:17}   fitted to the expected value: {parameter}", "");
+    }
+    if let Some(Deviation { id, reason, tested_by, .. }) = verdict.deviation() {
+        let tested = match tested_by {
+            [] => "not tested".to_owned(),
+            tests => format!("tested by {}", tests.join(", ")),
+        };
+        let _ = writeln!(text, "{:17}   {id}: {reason} ({tested})", "");
     }
 }
 
@@ -427,10 +593,14 @@ pub(crate) mod tests {
         assert!(left.is_empty(), "no changed measurement makes these fail: {left:?}");
     }
 
-    const PAPER: ClaimSource = ClaimSource { paper: "paper", place: "Table I" };
+    const PAPER: ClaimSource = Paper("paper").at("Table I");
 
-    static DEVIATIONS: [Deviation; 1] =
-        [Deviation { id: "slow", reason: "it is slow", of: &[("a", Relation::Near(8.0, 1.0))] }];
+    static DEVIATIONS: [Deviation; 1] = [Deviation {
+        id: "slow",
+        reason: "it is slow",
+        tested_by: &[],
+        of: &[("a", Relation::Near(8.0, 1.0))],
+    }];
 
     fn verdict(relation: Relation, own: f64) -> (&'static str, Vec<String>) {
         let judged = Judged::new(vec![PAPER.says("a", "a", relation, [own])], &DEVIATIONS, true);
@@ -460,6 +630,24 @@ pub(crate) mod tests {
         assert_eq!(Judged::new(vec![], &[], true).failures, ["the experiment judged nothing"]);
         let twice = [other(), other()].concat();
         assert_eq!(Judged::new(twice, &[], true).failures.len(), 1);
+    }
+
+    #[test]
+    fn a_test_of_a_deviation_must_hold() {
+        static TESTED: [Deviation; 1] = [Deviation { tested_by: &["b"], ..DEVIATIONS[0] }];
+        let known = || PAPER.says("a", "a", Relation::Within(10.0, 0.01), [8.5]);
+        let failures = |test: Option<f64>, whole| {
+            let test = test.map(|own| PAPER.says("b", "b", Relation::Within(10.0, 0.01), [own]));
+            let statements = std::iter::once(known()).chain(test).collect();
+            let judged = Judged::new(statements, &TESTED, whole);
+            assert_eq!(judged.json()[0]["deviation"]["tested_by"], json!(["b"]));
+            judged.failures
+        };
+        assert_eq!(failures(Some(10.0), true), [""; 0]);
+        let failed = "deviation slow is tested by b, which must hold".to_owned();
+        assert!(failures(Some(8.5), true).contains(&failed));
+        assert_eq!(failures(None, true), [failed]);
+        assert_eq!(failures(None, false), [""; 0]);
     }
 
     #[test]
@@ -498,5 +686,44 @@ pub(crate) mod tests {
             (&"does not hold".into(), &Value::Null)
         );
         assert!(judged.text().contains("2 statements: 0 hold, 1 known deviations, 1 fail"));
+    }
+
+    #[test]
+    fn the_kinds_are_counted_and_shown_apart() {
+        let holds = Relation::Near(1.0, 0.5);
+        let statements = vec![
+            PAPER.says("b", "the paper", holds, [1.0]),
+            PAPER.by_separate_code().says("c", "the code", holds, [2.0]),
+            ClaimSource::own("docs").says("d", "the docs", holds, [1.0]),
+            PAPER.says("e", "the fit", holds, [1.0]).fitted("a key of a file"),
+        ];
+        let judged = Judged::new(statements, &[], true);
+        let json = judged.json();
+        let column = |key: &str| -> Vec<Value> {
+            let all = json.as_array().expect("statements").iter();
+            all.map(|one| one[key].clone()).collect()
+        };
+        assert_eq!(column("kind"), ["published", "cross-check", "own", "own"]);
+        // The paper prints the number, also if a parameter was fitted to it.
+        assert_eq!(column("published"), [json!(1.0), Value::Null, Value::Null, json!(1.0)]);
+        assert_eq!(column("fitted")[2..], [Value::Null, json!("a key of a file")]);
+        let of = |statements, hold, fail| StatementCounts {
+            statements,
+            hold,
+            known_deviations: 0,
+            fail,
+        };
+        let counts = [of(1, 1, 0), of(1, 0, 1), of(2, 2, 0)];
+        assert_eq!(StatementKind::ALL.map(|kind| judged.counts(kind)), counts);
+        let json = json!({ "statements": 2, "hold": 2, "known_deviations": 0, "fail": 0 });
+        assert_eq!(judged.counts_json()["own"], json);
+        let text = judged.text();
+        let at = |part: &str| text.find(part).unwrap_or_else(|| panic!("{part}: {text}"));
+        let headings = ["published, compared", "cross-check, compared", "own, compared"].map(at);
+        let claims = ["the paper", "the code", "the docs"].map(|claim| at(&format!("  {claim}\n")));
+        assert!(headings[0] < claims[0] && claims[0] < headings[1], "{text}");
+        assert!(headings[1] < claims[1] && claims[1] < headings[2], "{text}");
+        assert!(headings[2] < claims[2] && text.contains("value: a key of a file\n"), "{text}");
+        assert!(text.ends_with("own          2 statements: 2 hold, 0 known deviations, 0 fail\n"));
     }
 }

@@ -172,6 +172,7 @@ fn outputs_are_as_their_schema_describes_them() {
         ("simulate run --compare", simulate(&isolation, &["--compare"])),
         ("simulate dram", format!("simulate dram {requests} --memory ddr4-2400")),
         ("reproduce", "reproduce".to_owned()),
+        ("reproduce --list", "reproduce --list".to_owned()),
         ("platforms", "platforms".to_owned()),
         ("explain", "explain".to_owned()),
     ] {

@@ -8,10 +8,8 @@ pub(super) const FIGURE8: ClaimSource = PAPER.at("VI, Figure 8");
 pub(super) const FIGURE9: ClaimSource = PAPER.at("VI, Figure 9");
 pub(super) const FIGURE10: ClaimSource = PAPER.at("VI, Figure 10");
 pub(super) const FIGURE11: ClaimSource = PAPER.at("VI, Figure 11");
-pub(super) const WEIR: ClaimSource = ClaimSource {
-    paper: "weir",
-    place: "docs/results/reproduce.md, Shared core under interrupt load",
-};
+pub(super) const WEIR: ClaimSource =
+    ClaimSource::own("docs/results/reproduce.md, Shared core under interrupt load");
 
 /// Table I: the response time of a sleep alone and next to the other VM, in ms.
 pub(super) const ALONE_MS: f64 = 17.6;
@@ -40,6 +38,7 @@ pub(crate) static DEVIATIONS: [Deviation; 5] = [
         reason: "the sleeper has no kernel between its tick and its program: it sleeps a tick and \
                  a half in the mean, and the paper's Linux 2.4 ms more, alone and next to the \
                  other VM",
+        tested_by: &[],
         of: &[
             ("alone", Relation::Near(15.2, 0.6)),
             ("shared", Relation::Near(35.2, 0.6)),
@@ -51,6 +50,7 @@ pub(crate) static DEVIATIONS: [Deviation; 5] = [
         reason: "an interrupt gives the loaded VM the rest of the slice, and the next slice is the \
                  sleeper's again: few interrupts shorten the time that it waits below that \
                  without any",
+        tested_by: &[],
         of: &[("fig8-least", Relation::Near(24.0, 4.0))],
     },
     Deviation {
@@ -58,12 +58,14 @@ pub(crate) static DEVIATIONS: [Deviation; 5] = [
         reason: "at 1 ms a sleep is longer by one slice of 20 ms in the paper; there the loaded VM \
                  is a Linux with handlers of a time that the paper does not give, and here \
                  20 us for each frame",
+        tested_by: &[],
         of: &[("fig8-most", Relation::Near(40.5, 4.0))],
     },
     Deviation {
         id: "interrupts-are-never-blocked",
         reason: "the loaded VM takes its interrupts one by one and blocks none, so that a sleep \
                  does not become shorter at 0.5 ms",
+        tested_by: &[],
         of: &[
             ("fig8-dip", Relation::Near(0.0, 4.5)),
             ("fig9-dip", Relation::Near(0.0, 4.5)),
@@ -74,6 +76,7 @@ pub(crate) static DEVIATIONS: [Deviation; 5] = [
         id: "time-for-both-sources",
         reason: "the loaded VM has time left for the second source: 20 interrupts of 20 us in 10 \
                  ms are 0.4 of the 5 ms that it has",
+        tested_by: &[],
         of: &[("fig10-starved", Relation::Near(2.0, 0.2))],
     },
 ];

@@ -19,6 +19,7 @@ const PAPER: Paper = Paper("rt-virtio");
 const CHUNKED: ClaimSource = PAPER.at("V-A.2");
 const FIGURE4: ClaimSource = PAPER.at("V-A.2, Figure 4");
 const TABLE1: ClaimSource = PAPER.at("Table I");
+const WEIR: ClaimSource = ClaimSource::own("docs/explanation/simulation.md");
 /// Chunks in KiB, and MB/s of the engine without a regulator.
 const CHUNKS: [(u64, f64); 5] =
     [(4, 2000.0), (8, 2440.0), (16, 2800.0), (32, 3080.0), (64, 3190.0)];
@@ -38,6 +39,7 @@ pub static DEVIATIONS: [Deviation; 1] = [Deviation {
     id: "unregulated-dma",
     reason: "the model's interconnect and controller serve the cores and an unregulated engine in \
              turn: the engine gets a fifth less than on the chip, and the cores lose 1.2 %",
+    tested_by: &[],
     of: &[("dma-next-to-cores", Within(856.0, 0.03)), ("unaffected-50", Near(0.988, 0.004))],
 }];
 
@@ -116,7 +118,7 @@ pub fn bandwidth(request: &ExperimentRequest) -> Result<ExperimentOutcome> {
     let file = picture.write(request.directory.join("fig4.svg"))?;
     let notes = "fitted: setup_ns and line_overhead_ps of [dma.lpd] in boards/zcu102/memory.toml, \
                  to chunks of 4 and 64 KiB; qos_hold is the 16 beats of a transaction,\nchosen for \
-                 QoS 60. Other pairs of the first two fit 4 and 64 KiB as well; with them 8 KiB \
+                 QoS 40 and 60. Other pairs of the first two fit 4 and 64 KiB as well; with them 8 KiB \
                  are up to 3.3 % off. The paper does not say which chunk Table I's levels were \
                  measured with: 4 KiB is taken.\n";
     let (text, statements) = (notes.to_owned(), stated(&measured));
@@ -162,7 +164,12 @@ const LOWEST: u64 = 3;
 const SAME: f64 = 0.01;
 
 /// The statements with published values that a parameter of the model was fitted to.
-const FITTED: [&str; 3] = ["chunk-4", "chunk-64", "qos-60"];
+const FITTED: [(&str, &str); 4] = [
+    ("chunk-4", "setup_ns and line_overhead_ps of [dma.lpd] in boards/zcu102/memory.toml"),
+    ("chunk-64", "setup_ns and line_overhead_ps of [dma.lpd] in boards/zcu102/memory.toml"),
+    ("qos-40", "qos_hold of [dma.lpd] in boards/zcu102/memory.toml"),
+    ("qos-60", "qos_hold of [dma.lpd] in boards/zcu102/memory.toml"),
+];
 
 fn stated(measured: &Measured) -> Vec<Statement> {
     let mut all: Vec<Statement> = Vec::new();
@@ -190,7 +197,7 @@ fn stated(measured: &Measured) -> Vec<Statement> {
                 => Within(*published, 0.05), [cores], "MB/s";
             TABLE1, "unaffected-{budget}",
             "a budget of {budget} and QoS {level} leave the cores unaffected: share that is left"
-                => AtLeast(1.0 - SAME), [cores / cores_alone], "MB/s";
+                => AtLeast(1.0 - SAME), [cores / cores_alone];
         ]);
         if *level == 0 {
             all.extend(statements![
@@ -213,11 +220,12 @@ fn stated(measured: &Measured) -> Vec<Statement> {
         FIGURE4, "chunks-matter",
         "chunks make a significant difference at QoS {HIGHEST}: 64 KiB over 4 KiB"
             => AtLeast(1.2), spread(HIGHEST);
-        FIGURE4, "chunks-alike", "chunks make no difference at QoS {LOWEST}: 64 KiB over 4 KiB"
+        // The text says that chunks matter at the highest levels, and nothing of the lowest one.
+        WEIR, "chunks-alike", "chunks make no difference at QoS {LOWEST}: 64 KiB over 4 KiB"
             => AtMost(1.02), spread(LOWEST);
     ]);
     for one in &mut all {
-        one.fitted = FITTED.contains(&one.id.as_str());
+        one.fitted = FITTED.iter().find(|(id, _)| *id == one.id).map(|(_, parameter)| *parameter);
     }
     all
 }

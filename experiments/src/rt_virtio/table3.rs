@@ -15,6 +15,8 @@ use weir_analysis::{
 use weir_image::Result;
 
 const TABLE3: ClaimSource = Paper("rt-virtio").at("Table III");
+/// The reason for which the published periods do not judge the reading `table3`.
+const READING: &str = "the reading `table3`, which was chosen because these periods follow from it";
 
 /// Table III: MB/s, KiB, measured latency and period in ns.
 const PUBLISHED: [(u64, u64, u64, u64); 4] = [
@@ -73,6 +75,7 @@ pub static DEVIATIONS: [Deviation; 1] = [Deviation {
     reason: "the published periods follow from the equations only if all of a hypercall is taken \
              off the notification delay and O_s^max is rounded up; the equations as printed take \
              off half of it (Eq. 22), which is 474 ns more",
+    tested_by: &["table3-148-4", "table3-148-12", "table3-485-4", "table3-485-12"],
     of: &[
         ("printed-148-4", Relation::exactly(37_407.0)),
         ("printed-148-12", Relation::exactly(103_645.0)),
@@ -140,7 +143,7 @@ fn periods_stated(periods: &[[f64; 2]]) -> Vec<Statement> {
     let rows = PUBLISHED.iter().zip(periods);
     let each = rows.flat_map(|(&(mb, kib, measured, published), &[printed, table3])| {
         let published = Relation::exactly(published as f64);
-        statements![
+        let mut all = statements![
             TABLE3, "table3-{mb}-{kib}",
             "smallest period for {kib} KiB at {mb} MB/s, in the reading `table3`"
                 => published, [table3], "ns";
@@ -150,7 +153,9 @@ fn periods_stated(periods: &[[f64; 2]]) -> Vec<Statement> {
             TABLE3, "measured-{mb}-{kib}",
             "the period for {kib} KiB at {mb} MB/s is not below the latency that was measured"
                 => Relation::AtLeast(measured as f64), [printed], "ns";
-        ]
+        ];
+        all[0].fitted = Some(READING);
+        all
     });
     each.collect()
 }

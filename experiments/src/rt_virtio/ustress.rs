@@ -15,7 +15,7 @@ use weir_image::Result;
 use weir_report::Picture;
 
 const MEMORY: &str = "zcu102";
-const WEIR: ClaimSource = ClaimSource { paper: "weir", place: "docs/explanation/simulation.md" };
+const WEIR: ClaimSource = ClaimSource::own("docs/explanation/simulation.md");
 const PAPER: Paper = Paper("rt-virtio");
 const TEXT: ClaimSource = PAPER.at("V-A.1");
 const FIGURE3: ClaimSource = PAPER.at("V-A.1, Figure 3");
@@ -41,6 +41,7 @@ pub static DEVIATIONS: [Deviation; 1] = [Deviation {
     reason: "without debt what passes until the interrupt is a whole number of lines: the model's \
              core spends 30 lines and those just before the next period begins, so that next to \
              nothing passes",
+    tested_by: &[],
     of: &[("misbehaves-30", AtMost(0.05))],
 }];
 
@@ -178,19 +179,34 @@ struct Measured {
 /// Measured and nominal bandwidth "differ" by more than this share: Table I's own differ by up to 4
 /// %, and its values may be missed by 5 %.
 const DIFFERS: f64 = 0.09;
+/// "Stable", "linear", "saturated": up to this share.
+const SAME: f64 = 0.02;
+/// The parameter that was fitted to 960 MB/s of three cores.
+const ROW_CHANGE: &str = "row_change in boards/zcu102/memory.toml";
 /// What a budget with debt may be off by in the long run.
 const EXACT: f64 = 0.01;
 
 fn stated(measured: &Measured) -> Vec<Statement> {
     let mut all: Vec<Statement> = Vec::new();
+    // The model was fitted to the bandwidth of three cores, so others are judged relative to that.
+    let three = measured.free[2];
     for (cores, own) in (1..).zip(measured.free) {
-        let of = Within(SATURATED, if cores == 3 { 0.01 } else { 0.02 });
-        all.extend(statements![
-            TEXT, "free-{cores}", "{cores} cores without budgets" => of, [own], "MB/s";
-        ]);
+        if cores == 3 {
+            let free = statements![
+                TEXT, "free-{cores}", "{cores} cores without budgets"
+                    => Within(SATURATED, 0.01), [own], "MB/s";
+            ];
+            all.extend(free.into_iter().map(|one| one.fitted(ROW_CHANGE)));
+        } else {
+            let plural = if cores == 1 { "" } else { "s" };
+            all.extend(statements![
+                TEXT, "free-{cores}",
+                "the bandwidth without budgets remains stable: {cores} core{plural} with \
+                 {own:.1} MB/s, off from 3 cores by a share of"
+                    => AtMost(SAME), [(own / three - 1.0).abs()];
+            ]);
+        }
     }
-    // The model was fitted to three cores.
-    all[2].fitted = true;
     for &(budget, own) in &measured.alone {
         let Some((_, published)) = ALONE.iter().find(|one| one.0 == budget) else { continue };
         all.extend(statements![
@@ -208,19 +224,20 @@ fn stated(measured: &Measured) -> Vec<Statement> {
         }
         if sum >= SATURATING {
             all.extend(statements![
-                FIGURE3, "saturated-{sum}", "3 cores with budgets of {sum} in all are saturated"
-                    => Within(SATURATED, 0.02), [own], "MB/s";
+                FIGURE3, "saturated-{sum}",
+                "3 cores with budgets of {sum} in all are saturated: they move {own:.1} MB/s, off \
+                 from 3 cores without budgets by a share of"
+                    => AtMost(SAME), [(own / three - 1.0).abs()];
             ]);
         }
     }
     let nominal = |budget: u64, own: f64| [(own / (to_f64(budget) * A_LINE) - 1.0).abs()];
     let linear = measured.sums.iter().filter(|(budget, _)| 3 * budget <= SATURATING);
-    // The trend through the origin that the saturated point has: 960 MB/s at 225.
-    let slope = SATURATED / to_f64(SATURATING);
-    let off = linear.map(|&(budget, own)| (own / (to_f64(3 * budget) * slope) - 1.0).abs());
+    // 128 B for each line of the budgets; at 225 that is the 960 MB/s of the paper.
+    let off = linear.map(|&(budget, own)| (own / (to_f64(3 * budget) * A_LINE) - 1.0).abs());
     all.extend(statements![
-        FIGURE3, "linear", "linear up to {SATURATED} MB/s at {SATURATING}: off from that line"
-            => AtMost(0.02), off.collect::<Vec<_>>();
+        FIGURE3, "linear", "linear up to a sum of {SATURATING}: off from 128 B for each line"
+            => AtMost(SAME), off.collect::<Vec<_>>();
     ]);
     for &(budget, own) in &measured.alone {
         all.extend(statements![

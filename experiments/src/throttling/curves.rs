@@ -68,12 +68,13 @@ impl Shapes {
         let Self { saturation, .. } = self;
         let granted = *saturation as f64;
         let [throttled, free] = self.moved;
+        // The paper describes the staircase. That there is none without a budget is the control.
         statements![
             XEN, "staircase",
             "the throttled stressor's arrival curve is a staircase: share of its rise around \
              multiples of the period"
                 => AtLeast(STEEP), [self.rise[0]];
-            XEN, "no-staircase",
+            WEIR, "no-staircase",
             "the arrival curve without a budget is none: share of its rise around multiples of the \
              period"
                 => AtMost(EVEN), [self.rise[1]];

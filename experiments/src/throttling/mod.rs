@@ -12,15 +12,14 @@ mod regulators;
 
 use super::{
     ExperimentOutcome, ExperimentRequest,
-    statement::{ClaimSource, Statement},
+    statement::{ClaimSource, Paper, Statement},
 };
 use serde_json::json;
 use weir_image::{Result, progress::CountBar};
 use weir_runner::Lab;
 
-const WEIR: ClaimSource =
-    ClaimSource { paper: "weir", place: "docs/results/reproduce.md, Memory budgets" };
-const XEN: ClaimSource = ClaimSource { paper: "xen-throttling", place: "IV-B, Figure 5" };
+const WEIR: ClaimSource = ClaimSource::own("docs/results/reproduce.md, Memory budgets");
+const XEN: ClaimSource = Paper("xen-throttling").at("IV-B, Figure 5");
 
 /// The whole experiment.
 ///

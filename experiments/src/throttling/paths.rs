@@ -2,7 +2,7 @@
 
 use super::WEIR;
 use crate::statement::{
-    ClaimSource,
+    ClaimSource, Paper,
     Relation::{AtMost, Below},
     Statement, statements,
 };
@@ -159,7 +159,7 @@ pub fn text(all: &[(&'static str, Paths)]) -> String {
 }
 
 const PEER: ClaimSource =
-    ClaimSource { paper: "Bao, throttling branch, June 2026", place: "measured by the same rule" };
+    Paper("Bao, throttling branch, June 2026").at("measured by the same rule").by_separate_code();
 
 /// The static regulator is below the peer, and no poll takes longer than the platform's file
 /// states: `poll_overhead` of its `[counter_page]`, at an instruction a ns, and twice that as a

@@ -8,7 +8,7 @@ use crate::{
     check::{CheckedFile, RefusedFile},
     explain::Explained,
     plan::{Planned, Unplanned},
-    reproduce::ExperimentRecord,
+    reproduce::{ExperimentRecord, PaperResultRecord},
     simulate::{DramRun, SimulationRecord, Variant},
 };
 use schemars::{JsonSchema, Schema, SchemaGenerator, generate::SchemaSettings};
@@ -185,7 +185,7 @@ const fn of<T: JsonSchema>() -> SchemaOf {
 
 /// The commands and files whose JSON has types: whether it is a list, and the types of the object
 /// or of each object in the list.
-static OUTPUTS: [(&str, bool, &[SchemaOf]); 21] = [
+static OUTPUTS: [(&str, bool, &[SchemaOf]); 22] = [
     ("check", true, &[of::<CheckedFile>(), of::<RefusedFile>()]),
     ("plan", false, &[of::<Planned>(), of::<Unplanned>(), of::<RefusedFile>()]),
     ("analyze", false, &[of::<AnalyzedFile>(), of::<RefusedAnalysis>()]),
@@ -205,6 +205,7 @@ static OUTPUTS: [(&str, bool, &[SchemaOf]); 21] = [
     ("bench clock", true, &[of::<ClockSpeed>()]),
     ("bench memory", true, &[of::<MemoryCost>()]),
     ("reproduce", true, &[of::<ExperimentRecord>()]),
+    ("reproduce --list", true, &[of::<PaperResultRecord>()]),
     ("platforms", true, &[of::<PlatformRecord>()]),
     ("explain", false, &[of::<Explained>()]),
 ];

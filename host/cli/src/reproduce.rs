@@ -11,7 +11,11 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::{fs, io::Write, path::PathBuf};
-use weir_experiments::{EXPERIMENTS, Experiment, ExperimentRequest, statement::Judged};
+use weir_experiments::{
+    EXPERIMENTS, Experiment, ExperimentRequest, Method,
+    coverage::{PaperResult, paper_results},
+    statement::Judged,
+};
 use weir_report::{table, versioned};
 
 /// Computes a table or figure of a paper again, compares it with the published one and reports
@@ -21,6 +25,7 @@ use weir_report::{table, versioned};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
         weir reproduce\n  \
+        weir reproduce --list\n  \
         weir reproduce rt-virtio-table3\n  \
         weir reproduce rt-virtio-fig5 -o fig5\n\n\
         Exit status: 0 if each statement holds or is a listed deviation, 1 if not, 2 if the \
@@ -29,6 +34,10 @@ pub struct ReproduceArguments {
     /// The experiment.
     #[arg(value_parser = clap::builder::PossibleValuesParser::new(EXPERIMENTS.iter().map(|each| each.name)))]
     experiment: Option<String>,
+    /// List the tables and figures with results in the papers, each with the experiment that
+    /// computes it and what is missing.
+    #[arg(long, conflicts_with = "experiment")]
+    list: bool,
     /// Where to write tables and pictures; without it `build/reproduce/EXPERIMENT`.
     #[arg(short, long, value_name = "DIR", requires = "experiment")]
     output: Option<PathBuf>,
@@ -48,43 +57,134 @@ pub struct ReproduceArguments {
 pub struct ExperimentRecord {
     /// The name of the experiment.
     name: &'static str,
+    /// The way in which its figures are computed: `real-binary`, `simulator` or `analysis`.
+    #[schemars(with = "String")]
+    method: Method,
     /// What it computes again.
     what: &'static str,
 }
 
+/// A table or figure with results in a paper.
+#[derive(Serialize, JsonSchema)]
+pub struct PaperResultRecord {
+    /// The name of the paper.
+    paper: &'static str,
+    /// The table or figure.
+    place: &'static str,
+    /// What the paper shows there.
+    shows: &'static str,
+    /// The experiments that compute it or a part of it; empty if there is none yet.
+    experiments: Vec<&'static str>,
+    /// The ways in which they compute it: `real-binary`, `simulator` or `analysis`.
+    #[schemars(with = "Vec<String>")]
+    methods: Vec<Method>,
+    /// The part that no experiment judges; empty if nothing is missing, or without an experiment.
+    missing: &'static str,
+}
+
+impl PaperResultRecord {
+    fn new((paper, result): (&'static str, &'static PaperResult)) -> Self {
+        let PaperResult { place, shows, missing, .. } = *result;
+        let experiments = result.experiments().map(|each| each.name).collect();
+        let mut methods: Vec<_> = result.experiments().map(|each| each.method).collect();
+        methods.dedup();
+        Self { paper, place, shows, experiments, methods, missing }
+    }
+}
+
 /// Carries the verb out.
 pub fn run(arguments: &ReproduceArguments, environment: &Environment) -> Result {
-    let mut out = screen::stdout();
+    if arguments.list {
+        return list(arguments.json);
+    }
     let experiment = arguments.experiment.as_deref();
     let Some(experiment) = EXPERIMENTS.iter().find(|each| Some(each.name) == experiment) else {
-        if arguments.json {
-            let record = |each: &Experiment| ExperimentRecord { name: each.name, what: each.what };
-            let list: Vec<_> = EXPERIMENTS.iter().map(record).collect();
-            writeln!(out, "{:#}", versioned(list))?;
-        } else {
-            let mut rows = table(["experiment", ""]);
-            for each in &EXPERIMENTS {
-                rows.add_row([each.name, each.what]);
-            }
-            writeln!(out, "{rows}")?;
-        }
-        return Ok(());
+        return experiments(arguments.json);
     };
-    let otherwise = || environment.build().join("reproduce").join(experiment.name);
-    let directory = arguments.output.clone().unwrap_or_else(otherwise);
-    fs::create_dir_all(&directory).context(|| format!("create {}", directory.display()))?;
-    let outcome = experiment.run(&ExperimentRequest {
-        directory,
-        sets: arguments.sets,
-        quick: arguments.quick,
-        environment: environment.clone(),
-    })?;
-    let judged = Judged::new(outcome.statements, experiment.deviations, !arguments.quick);
+    let done = Reproduced::new(experiment, arguments, environment)?;
+    let mut out = screen::stdout();
     if arguments.json {
-        let mut json = json!({ "experiment": experiment.name });
-        if experiment.runs_systems {
+        writeln!(out, "{:#}", versioned(&done.json))?;
+    } else {
+        write!(out, "{}", done.text)?;
+    }
+    conclude(experiment.name, &done.judged)
+}
+
+/// Lists the experiments.
+fn experiments(json: bool) -> Result {
+    let mut out = screen::stdout();
+    if json {
+        let record = |each: &Experiment| {
+            let Experiment { name, method, what, .. } = *each;
+            ExperimentRecord { name, method, what }
+        };
+        let list: Vec<_> = EXPERIMENTS.iter().map(record).collect();
+        writeln!(out, "{:#}", versioned(list))?;
+    } else {
+        let mut rows = table(["experiment", "computed by", ""]);
+        for each in &EXPERIMENTS {
+            rows.add_row([each.name, each.method.name(), each.what]);
+        }
+        writeln!(out, "{rows}")?;
+    }
+    Ok(())
+}
+
+/// Lists the tables and figures with results.
+fn list(json: bool) -> Result {
+    let mut out = screen::stdout();
+    if json {
+        let list: Vec<_> = paper_results().map(PaperResultRecord::new).collect();
+        writeln!(out, "{:#}", versioned(list))?;
+        return Ok(());
+    }
+    let mut rows = table(["paper", "table or figure", "experiment", "computed by", "missing"]);
+    for (paper, result) in paper_results() {
+        let [experiments, methods] = result.computed_by();
+        let [place, missing] = [result.place, result.missing].map(str::to_owned);
+        rows.add_row([paper.to_owned(), place, experiments, methods, missing]);
+    }
+    let [with, of] = covered();
+    writeln!(out, "{rows}\n{with} of {of} tables and figures with results have an experiment")?;
+    Ok(())
+}
+
+/// Returns how many tables and figures have an experiment, and how many there are.
+fn covered() -> [usize; 2] {
+    let has_some = |(_, result): &(&str, &PaperResult)| result.experiments().next().is_some();
+    [paper_results().filter(has_some).count(), paper_results().count()]
+}
+
+/// An experiment that was run.
+struct Reproduced {
+    judged: Judged,
+    json: Value,
+    text: String,
+}
+
+impl Reproduced {
+    /// Runs an experiment and judges its statements.
+    fn new(
+        experiment: &'static Experiment,
+        arguments: &ReproduceArguments,
+        environment: &Environment,
+    ) -> Result<Self> {
+        let otherwise = || environment.build().join("reproduce").join(experiment.name);
+        let directory = arguments.output.clone().unwrap_or_else(otherwise);
+        fs::create_dir_all(&directory).context(|| format!("create {}", directory.display()))?;
+        let outcome = experiment.run(&ExperimentRequest {
+            directory,
+            sets: arguments.sets,
+            quick: arguments.quick,
+            environment: environment.clone(),
+        })?;
+        let judged = Judged::new(outcome.statements, experiment.deviations, !arguments.quick);
+        let mut json = json!({ "experiment": experiment.name, "method": experiment.method });
+        if experiment.runs_systems() {
             json["build"] = build_id::of_checkout().into();
         }
+        json["counts"] = judged.counts_json();
         json["statements"] = judged.json();
         json["as_expected"] = judged.failures.is_empty().into();
         json["failures"] = judged.failures.clone().into();
@@ -95,14 +195,10 @@ pub fn run(arguments: &ReproduceArguments, environment: &Environment) -> Result 
         let root = environment.root()?;
         let files = outcome.files.iter().map(|file| file.strip_prefix(root).unwrap_or(file));
         json["files"] = files.map(|file| file.display().to_string()).collect();
-        writeln!(out, "{:#}", versioned(json))?;
-    } else {
-        writeln!(out, "{}\n\n{}", outcome.text.trim_end(), judged.text().trim_end())?;
-        for file in &outcome.files {
-            writeln!(out, "{}", file.display())?;
-        }
+        let mut text = format!("{}\n\n{}\n", outcome.text.trim_end(), judged.text().trim_end());
+        text.extend(outcome.files.iter().map(|file| format!("{}\n", file.display())));
+        Ok(Self { judged, json, text })
     }
-    conclude(experiment.name, &judged)
 }
 
 /// Fails unless each statement holds or is a listed deviation.
@@ -116,11 +212,11 @@ fn conclude(name: &str, judged: &Judged) -> Result {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weir_experiments::statement::{ClaimSource, Relation};
+    use weir_experiments::statement::{Paper, Relation};
 
     #[test]
     fn a_statement_that_does_not_hold_ends_with_status_1() {
-        let source = ClaimSource { paper: "paper", place: "Table I" };
+        let source = Paper("paper").at("Table I");
         let judged = |own: f64| {
             let statement = source.says("a", "a", Relation::Within(100.0, 0.01), [own]);
             Judged::new(vec![statement], &[], true)

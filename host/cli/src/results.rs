@@ -112,7 +112,7 @@ struct Results {
 
 /// Returns the files with figures of a build of the hypervisor, which they name.
 fn of_a_build() -> impl Iterator<Item = String> {
-    let experiments = EXPERIMENTS.iter().filter(|experiment| experiment.runs_systems);
+    let experiments = EXPERIMENTS.iter().filter(|experiment| experiment.runs_systems());
     let experiments = experiments.map(|experiment| format!("reproduce/{}", experiment.name));
     ["attacks", "engine", "flows", "hypervisor"].map(str::to_owned).into_iter().chain(experiments)
 }
@@ -200,8 +200,10 @@ impl Results {
             "memory" => memory(&self.file("memory")?),
             "simulator" => simulator(&self.file("simulator")?),
             "simulate-isolation" => slowdowns(&self.file("simulate-isolation")?),
+            "coverage" => reproduced::coverage(&self.reproduced()?),
             "deviations" => reproduced::deviations(&self.reproduced()?),
             "experiments" => reproduced::experiments(&self.reproduced()?),
+            "fitted" => reproduced::fitted(&self.reproduced()?),
             "isolation" => reproduced::isolation(&self.experiment("isolation")?),
             "cache-share" => reproduced::cache_share(&self.experiment("isolation")?),
             "overshoot" => reproduced::overshoot(&self.experiment("throttling")?),

@@ -2,29 +2,118 @@
 
 use super::{Rows, count, grouped, list, text};
 use serde_json::Value;
+use weir_experiments::{coverage::paper_results, statement::StatementKind};
 
 fn number(value: &Value) -> f64 {
     value.as_f64().unwrap_or_default()
 }
 
-/// How many statements of each experiment hold.
+/// How many of some statements there are, hold, have a known deviation, and fail.
+fn counts<'a>(statements: impl Iterator<Item = &'a Value>) -> [usize; 4] {
+    let verdicts: Vec<_> = statements.map(|it| text(&it["verdict"])).collect();
+    let of = |verdict: &str| verdicts.iter().filter(|it| *it == verdict).count();
+    let (whole, hold, known) = (verdicts.len(), of("holds"), of("known deviation"));
+    [whole, hold, known, whole - hold - known]
+}
+
+/// The statements of a kind of one experiment.
+fn of_kind(experiment: &Value, kind: StatementKind) -> impl Iterator<Item = &Value> {
+    list(experiment, "statements").filter(move |it| it["kind"] == kind.name())
+}
+
+/// How many statements of each experiment hold, by kind, and in total.
 pub(super) fn experiments(all: &[Value]) -> Rows {
-    let mut rows = Rows::new(&["experiment", "statements", "hold", "known deviations", "fail"], 1);
-    for experiment in all {
-        let verdicts = || list(experiment, "statements").map(|it| text(&it["verdict"]));
-        let of = |verdict: &str| verdicts().filter(|it| it == verdict).count();
-        let (whole, hold, known) = (verdicts().count(), of("holds"), of("known deviation"));
-        let counts = [whole, hold, known, whole - hold - known].map(|it| it.to_string());
-        let mut row = vec![format!("`{}`", text(&experiment["experiment"]))];
-        row.extend(counts);
+    let header =
+        ["experiment", "computed by", "kind", "statements", "hold", "known deviations", "fail"];
+    let mut rows = Rows::new(&header, 3);
+    let mut add = |name: String, method: &str, kind: StatementKind, counts: [usize; 4]| {
+        let mut row = vec![name, method.to_owned(), kind.name().to_owned()];
+        row.extend(counts.map(|it| it.to_string()));
         rows.row(&row);
+    };
+    for experiment in all {
+        let method = text(&experiment["method"]).replace('-', " ");
+        for kind in StatementKind::ALL {
+            let counts = counts(of_kind(experiment, kind));
+            if counts[0] > 0 {
+                add(format!("`{}`", text(&experiment["experiment"])), &method, kind, counts);
+            }
+        }
+    }
+    for kind in StatementKind::ALL {
+        let statements = all.iter().flat_map(|experiment| of_kind(experiment, kind));
+        add("all".to_owned(), "", kind, counts(statements));
+    }
+    rows
+}
+
+/// The tables and figures with results in the papers, each with its experiment, how many of its
+/// published statements hold, and what is missing.
+pub(super) fn coverage(all: &[Value]) -> Rows {
+    let header = [
+        "paper",
+        "table or figure",
+        "shows",
+        "experiment",
+        "computed by",
+        "missing",
+        "hold",
+        "known deviations",
+    ];
+    let mut rows = Rows::new(&header, 6);
+    for (paper, result) in paper_results() {
+        let [none_yet, methods] = result.computed_by();
+        let names: Vec<_> = result.experiments().map(|each| format!("`{}`", each.name)).collect();
+        let experiments = if names.is_empty() { none_yet } else { names.join(", ") };
+        let published = all.iter().flat_map(|it| of_kind(it, StatementKind::Published));
+        let its = published.filter(|it| it["paper"] == paper && is_on(it, result.place));
+        let (hold, known) = match counts(its) {
+            [0, ..] => ("-".to_owned(), "-".to_owned()),
+            [_, hold, known, _] => (hold.to_string(), known.to_string()),
+        };
+        let [place, shows, missing] = [result.place, result.shows, result.missing];
+        rows.row(&[
+            paper.to_owned(),
+            place.to_owned(),
+            shows.to_owned(),
+            experiments,
+            methods,
+            missing.to_owned(),
+            hold,
+            known,
+        ]);
+    }
+    rows
+}
+
+/// Whether a statement is on a table or figure: its place ends with it, behind a section if there
+/// is one.
+pub(super) fn is_on(statement: &Value, place: &str) -> bool {
+    text(&statement["place"]).rsplit(", ").next() == Some(place)
+}
+
+/// The statements with published numbers that a parameter was fitted to.
+pub(super) fn fitted(all: &[Value]) -> Rows {
+    let mut rows = Rows::new(&["experiment", "statement", "place", "fitted"], 4);
+    for experiment in all {
+        let its = list(experiment, "statements").filter(|it| it["fitted"].is_string());
+        for statement in its {
+            let [id, place, fitted] = ["id", "place", "fitted"].map(|key| text(&statement[key]));
+            rows.row(&[
+                format!("`{}`", text(&experiment["experiment"])),
+                format!("`{id}`"),
+                format!("{}, {place}", text(&statement["paper"])),
+                fitted,
+            ]);
+        }
     }
     rows
 }
 
 /// The listed deviations, each with its reason and the statements that it explains.
 pub(super) fn deviations(all: &[Value]) -> Rows {
-    let mut rows = Rows::new(&["experiment", "deviation", "statements", "why"], 4);
+    let header = ["experiment", "deviation", "statements", "why", "tested by"];
+    let mut rows = Rows::new(&header, 5);
     for experiment in all {
         let mut found: Vec<(&Value, u32)> = Vec::new();
         let deviations = list(experiment, "statements").map(|it| &it["deviation"]);
@@ -35,11 +124,14 @@ pub(super) fn deviations(all: &[Value]) -> Rows {
             }
         }
         for (deviation, statements) in found {
+            let tests: Vec<_> =
+                list(deviation, "tested_by").map(|test| format!("`{}`", text(test))).collect();
             rows.row(&[
                 format!("`{}`", text(&experiment["experiment"])),
                 format!("`{}`", text(&deviation["id"])),
                 statements.to_string(),
                 text(&deviation["reason"]),
+                if tests.is_empty() { "not tested".to_owned() } else { tests.join(", ") },
             ]);
         }
     }

@@ -1,5 +1,6 @@
 use super::*;
 use serde_json::json;
+use weir_experiments::{coverage::paper_results, statement::StatementKind};
 
 fn results(files: &[(&str, Value)]) -> (tempfile::TempDir, Results) {
     let folder = tempfile::tempdir().expect("a directory");
@@ -146,18 +147,94 @@ fn losses_are_in_the_table_of_their_tests() {
 
 #[test]
 fn a_deviation_counts_its_statements_once() {
-    let statement =
-        |verdict: &str, deviation: Value| json!({ "verdict": verdict, "deviation": deviation });
-    let known = json!({ "id": "late", "reason": "the model starts later" });
-    let all = [json!({ "experiment": "x", "statements": [
-        statement("holds", Value::Null),
-        statement("known deviation", known.clone()),
-        statement("known deviation", known),
-        statement("does not hold", Value::Null),
+    fn statement(kind: &str, verdict: &str, deviation: &Value) -> Value {
+        json!({ "kind": kind, "verdict": verdict, "deviation": deviation })
+    }
+    let reason = "the model starts later";
+    let known = json!({ "id": "late", "reason": reason, "tested_by": ["soon"] });
+    let all = [json!({ "experiment": "x", "method": "real-binary", "statements": [
+        statement("published", "holds", &Value::Null),
+        statement("published", "known deviation", &known),
+        statement("published", "known deviation", &known),
+        statement("own", "does not hold", &Value::Null),
     ]})];
-    let row = |rows: Rows| rows.0.markdown().lines().nth(2).expect("a row").to_owned();
-    assert_eq!(row(reproduced::experiments(&all)), "| `x` | 4 | 1 | 2 | 1 |");
-    assert_eq!(row(reproduced::deviations(&all)), "| `x` | `late` | 2 | the model starts later |");
+    let lines = |rows: Rows| -> Vec<String> {
+        rows.0.markdown().lines().skip(2).map(str::to_owned).collect()
+    };
+    assert_eq!(
+        lines(reproduced::experiments(&all)),
+        [
+            "| `x` | real binary | published | 3 | 1 | 2 | 0 |",
+            "| `x` | real binary | own | 1 | 0 | 0 | 1 |",
+            "| all |  | published | 3 | 1 | 2 | 0 |",
+            "| all |  | cross-check | 0 | 0 | 0 | 0 |",
+            "| all |  | own | 1 | 0 | 0 | 1 |",
+        ]
+    );
+    let deviations = lines(reproduced::deviations(&all));
+    assert_eq!(deviations, ["| `x` | `late` | 2 | the model starts later | `soon` |"]);
+}
+
+/// Returns what the experiments published, by name.
+fn published_results() -> Vec<Value> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/results");
+    Results { folder }.reproduced().expect("the results")
+}
+
+#[test]
+fn each_published_result_counts_its_kinds() {
+    for json in published_results() {
+        let name = json["experiment"].as_str().expect("a name");
+        let method = EXPERIMENTS.iter().find(|each| each.name == name).map(|each| each.method);
+        assert_eq!(json["method"], json!(method), "{name}");
+        let counts = json["counts"].as_object().expect("counts");
+        let counted: u64 = counts.values().filter_map(|of| of["statements"].as_u64()).sum();
+        assert_eq!(counted as usize, list(&json, "statements").count(), "{name}");
+        let page = reproduced::experiments(std::slice::from_ref(&json)).0.markdown();
+        for kind in StatementKind::ALL {
+            let of = &counts[kind.name()];
+            let cells =
+                ["statements", "hold", "known_deviations", "fail"].map(|key| of[key].to_string());
+            let row = format!("| {} | {} |", kind.name(), cells.join(" | "));
+            assert!(page.contains(&row), "{name}: {row}\n{page}");
+        }
+        for statement in list(&json, "statements") {
+            let (fitted, kind) = (&statement["fitted"], &statement["kind"]);
+            assert!(fitted.is_null() || fitted.is_string() && kind == "own", "{statement}");
+            let is_of_weir = statement["paper"] == "weir";
+            assert_eq!(is_of_weir || fitted.is_string(), kind == "own", "{statement}");
+        }
+    }
+}
+
+#[test]
+fn covered_figures_have_published_statements() {
+    let all = published_results();
+    let published = |json: &Value, paper: &str| -> Vec<Value> {
+        let its = list(json, "statements");
+        its.filter(|it| it["kind"] == "published" && it["paper"] == paper).cloned().collect()
+    };
+    for (paper, result) in paper_results() {
+        let its = |json: &Value| {
+            published(json, paper).iter().any(|it| reproduced::is_on(it, result.place))
+        };
+        let judging = all.iter().filter(|json| its(json)).map(|json| text(&json["experiment"]));
+        let mut listed: Vec<_> = result.experiments().map(|each| each.name).collect();
+        listed.sort_unstable();
+        let mut judging: Vec<_> = judging.collect();
+        judging.sort_unstable();
+        assert_eq!(judging, listed, "{paper}, {}", result.place);
+    }
+    // And no statement names a figure or table that is not in the list.
+    for json in &all {
+        for statement in list(json, "statements").filter(|it| it["kind"] == "published") {
+            let place = text(&statement["place"]);
+            let mut results = paper_results().filter(|(paper, _)| statement["paper"] == *paper);
+            let named = place.contains("Figure") || place.contains("Table");
+            let found = results.any(|(_, result)| reproduced::is_on(statement, result.place));
+            assert_eq!(named, found, "{statement}");
+        }
+    }
 }
 
 #[test]
