@@ -231,6 +231,7 @@ fn the_json_page_names_the_fields_of_outputs() {
     for (command, out) in [
         ("simulate sweep", weir(&sweep).1),
         ("reproduce EXPERIMENT", weir(&experiment).1),
+        ("reproduce --all", weir(&["reproduce", "--all", "--shard", "6/8", "--json"]).1),
         ("bench hypervisor", results("hypervisor")),
         ("bench engine", results("engine")),
         ("bench flows", results("flows")),

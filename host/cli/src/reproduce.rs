@@ -6,6 +6,7 @@ use crate::{
     environment::Environment,
     failure::{Context, Failure, Result},
     screen,
+    simulate::Shard,
 };
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -14,7 +15,7 @@ use std::{fs, io::Write, path::PathBuf};
 use weir_experiments::{
     EXPERIMENTS, Experiment, ExperimentRequest, Method,
     coverage::{PaperResult, paper_results},
-    statement::Judged,
+    statement::{Judged, StatementCounts, StatementKind},
 };
 use weir_report::{table, versioned};
 
@@ -23,20 +24,31 @@ use weir_report::{table, versioned};
 ///
 /// Without a name it lists the experiments.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  \
+#[command(
+    group(clap::ArgGroup::new("which").args(["experiment", "all"])),
+    after_help = "Examples:\n  \
         weir reproduce\n  \
         weir reproduce --list\n  \
         weir reproduce rt-virtio-table3\n  \
-        weir reproduce rt-virtio-fig5 -o fig5\n\n\
+        weir reproduce rt-virtio-fig5 -o fig5\n  \
+        weir reproduce --all --quick\n\n\
         Exit status: 0 if each statement holds or is a listed deviation, 1 if not, 2 if the \
-        call is wrong.")]
+        call is wrong."
+)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a switch on the command line")]
 pub struct ReproduceArguments {
     /// The experiment.
     #[arg(value_parser = clap::builder::PossibleValuesParser::new(EXPERIMENTS.iter().map(|each| each.name)))]
     experiment: Option<String>,
+    /// Run all experiments, one after the other.
+    #[arg(long)]
+    all: bool,
+    /// Of all experiments only each Nth, from the Ith on.
+    #[arg(long, value_name = "I/N", value_parser = Shard::parse, requires = "all")]
+    shard: Option<Shard>,
     /// List the tables and figures with results in the papers, each with the experiment that
     /// computes it and what is missing.
-    #[arg(long, conflicts_with = "experiment")]
+    #[arg(long, conflicts_with = "which")]
     list: bool,
     /// Where to write tables and pictures; without it `build/reproduce/EXPERIMENT`.
     #[arg(short, long, value_name = "DIR", requires = "experiment")]
@@ -45,7 +57,7 @@ pub struct ReproduceArguments {
     #[arg(long, requires = "experiment", value_parser = clap::value_parser!(u32).range(1..=1_000_000), allow_negative_numbers = true)]
     sets: Option<u32>,
     /// A small part of it, where an experiment has one.
-    #[arg(long, requires = "experiment")]
+    #[arg(long, requires = "which")]
     quick: bool,
     /// Print the result as JSON.
     #[arg(long)]
@@ -96,6 +108,9 @@ impl PaperResultRecord {
 pub fn run(arguments: &ReproduceArguments, environment: &Environment) -> Result {
     if arguments.list {
         return list(arguments.json);
+    }
+    if arguments.all {
+        return all(arguments, environment);
     }
     let experiment = arguments.experiment.as_deref();
     let Some(experiment) = EXPERIMENTS.iter().find(|each| Some(each.name) == experiment) else {
@@ -154,6 +169,45 @@ fn list(json: bool) -> Result {
 fn covered() -> [usize; 2] {
     let has_some = |(_, result): &(&str, &PaperResult)| result.experiments().next().is_some();
     [paper_results().filter(has_some).count(), paper_results().count()]
+}
+
+/// Runs all experiments, or those of the shard, and shows the counts of each kind of statement.
+fn all(arguments: &ReproduceArguments, environment: &Environment) -> Result {
+    let mut out = screen::stdout();
+    let mut of_each = Vec::new();
+    let mut counts = StatementKind::ALL.map(|kind| (kind, StatementCounts::default()));
+    let mut failed = Vec::new();
+    let chosen = EXPERIMENTS.iter().enumerate();
+    for (_, experiment) in chosen.filter(|(at, _)| arguments.shard.is_none_or(|it| it.has(*at))) {
+        let done = Reproduced::new(experiment, arguments, environment)?;
+        for (kind, sum) in &mut counts {
+            *sum += done.judged.counts(*kind);
+        }
+        failed.extend(conclude(experiment.name, &done.judged).err().map(|failure| failure.text));
+        if arguments.json {
+            of_each.push(done.json);
+        } else {
+            writeln!(out, "{}, {}\n\n{}", experiment.name, experiment.method.name(), done.text)?;
+        }
+    }
+    let [with, of] = covered();
+    if arguments.json {
+        let counts = counts.map(|(kind, sum)| (kind.name().to_owned(), json!(sum)));
+        let json = json!({
+            "experiments": of_each,
+            "counts": Value::Object(counts.into_iter().collect()),
+            "results_with_experiment": with,
+            "results": of,
+        });
+        writeln!(out, "{:#}", versioned(json))?;
+    } else {
+        writeln!(out, "in all:")?;
+        for (kind, sum) in counts {
+            writeln!(out, "{:11}  {sum}", kind.name())?;
+        }
+        writeln!(out, "{with} of {of} tables and figures with results have an experiment")?;
+    }
+    if failed.is_empty() { Ok(()) } else { Err(Failure::system(failed.join("\n"))) }
 }
 
 /// An experiment that was run.

@@ -18,7 +18,8 @@ use std::{
     io::Write as _,
     path::{Path, PathBuf},
 };
-use sweep::{Axis, Shard};
+use sweep::Axis;
+pub use sweep::Shard;
 use weir_units::Nanos;
 
 /// Simulates a system on a timing model of its board's caches and DRAM.

@@ -55,7 +55,7 @@ impl Axis {
     }
 }
 
-/// One nth of a grid: each nth point from a place on.
+/// One nth of a grid or of a list: each nth item from a place on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shard {
     place: usize,
@@ -77,6 +77,11 @@ impl Shard {
             return Err(help());
         }
         Ok(Self { place: place - 1, count })
+    }
+
+    /// Whether it has the item of this index.
+    pub const fn has(self, index: usize) -> bool {
+        index % self.count == self.place
     }
 }
 
@@ -357,6 +362,8 @@ mod tests {
             assert!(Axis::parse(bad).is_err(), "{bad}");
         }
         assert_eq!(Shard::parse("2/8"), Ok(Shard { place: 1, count: 8 }));
+        let second = Shard::parse("2/3").expect("a shard");
+        assert_eq!((0..8).filter(|index| second.has(*index)).collect::<Vec<_>>(), [1, 4, 7]);
         for bad in ["0/8", "9/8", "1", "a/b", "1/0"] {
             assert!(Shard::parse(bad).is_err(), "{bad}");
         }
