@@ -19,7 +19,7 @@ use weir_report::trace::{
     self, Filter,
     curve::{ArrivalCurves, CurveQuery},
     file::{self, Trace},
-    files, find, newest, past,
+    files, find, newest, packets, past,
 };
 use weir_trace::record::RecordKind;
 
@@ -207,11 +207,12 @@ fn records(arguments: &TraceArguments, path: &Path) -> Result<Warnings> {
             return Err(Failure::call("svg is for arrival curves: add --arrival-curve VM"));
         }
     };
+    let numbers = packets::numbers_of(path)?;
     let mut trace = Trace::open(path)?;
     let between = (arguments.from.unwrap_or(0), arguments.to.unwrap_or(u64::MAX));
     let filter = Filter::new(&arguments.vms, &arguments.kinds, between, &trace.facts)?;
     let mut out = arguments.out()?;
-    let shown = trace::write(&mut trace, &filter, format, &mut out)?;
+    let shown = trace::write((&mut trace, &numbers), &filter, format, &mut out)?;
     out.flush()?;
     let mut warnings: Vec<String> = trace.warning().into_iter().collect();
     if shown == 0 {

@@ -291,11 +291,12 @@ fn flows(report: &mut RunReport, observed: Option<&ObservedTrace>) {
 fn culprits(flow: &FlowRun, arrived: &[ArrivedPacket], early: Option<EarlyPackets>) -> String {
     let mut text = String::new();
     if let (Some(EarlyPackets { count, first, most_ns }), Some(period)) = (early, flow.period_ns) {
+        let first = first.map(|number| format!("packet {number} first, ")).unwrap_or_default();
         // Writing to a string does not fail.
         let _ = write!(
             text,
             "; its sender broke the period of {period} ns, which deadline and bound assume: \
-             {count} packets came early, packet {first} first, by {most_ns} ns at most"
+             {count} packets came early, {first}by {most_ns} ns at most"
         );
     }
     let waits = arrived.iter().filter(|packet| packet.waited).map(|packet| packet.latency_ns);

@@ -3,7 +3,10 @@
 
 use std::{collections::BTreeMap, io::Read};
 use weir_image::Result;
-use weir_report::trace::file::{self as trace, Trace};
+use weir_report::trace::{
+    file::{self as trace, Trace},
+    packets::PacketNumbers,
+};
 use weir_trace::record::{Record, RecordKind};
 use weir_units::{Events, IntId};
 
@@ -24,8 +27,8 @@ pub struct ArrivedPacket {
 pub struct EarlyPackets {
     /// How many, at least one.
     pub count: u64,
-    /// The number of the first of them among the flow's packets, from 1.
-    pub first: u64,
+    /// The number of the first of them that arrived, as in the trace; none if none did.
+    pub first: Option<u64>,
     /// The most by which one came early, in ns.
     pub most_ns: u64,
 }
@@ -85,8 +88,9 @@ pub struct ObservedTrace {
     /// The packets of each flow in the order of their arrival, by the flow's place in the system
     /// file.
     packets: BTreeMap<u32, Vec<ArrivedPacket>>,
-    /// When the drivers notified of each flow's packets, in ns.
-    sent: BTreeMap<u32, Vec<u64>>,
+    /// When the drivers notified of each flow's packets, in ns, and the packets' numbers; none for
+    /// those that did not arrive.
+    sent: BTreeMap<u32, Vec<(u64, Option<u64>)>>,
     uses: BTreeMap<BudgetKey, Use>,
     periods: BTreeMap<BudgetKey, Period>,
     deliveries: BTreeMap<LineKey, Delivery>,
@@ -117,7 +121,10 @@ impl ObservedTrace {
     ) -> Result<Self> {
         let facts = trace.facts.clone();
         let mut observed = Self { lost: facts.lost, ..Self::default() };
-        while let Some(record) = trace.next_record()? {
+        let (mut numbers, mut sent_at) = (PacketNumbers::default(), BTreeMap::new());
+        for place in 0.. {
+            let Some(record) = trace.next_record()? else { break };
+            numbers.take(place, &record);
             match RecordKind::from_number(record.kind) {
                 Some(RecordKind::PacketArrived) => {
                     let arrived_ns = facts.nanos(record.time);
@@ -133,7 +140,8 @@ impl ObservedTrace {
                 }
                 Some(RecordKind::PacketSent) => {
                     let sent = observed.sent.entry(record.flow()).or_default();
-                    sent.push(record.other());
+                    sent.push((record.other(), None));
+                    sent_at.entry(record.flow()).or_insert_with(Vec::new).push(place);
                 }
                 Some(kind) => {
                     observed.budget(kind, &record, &overshoot);
@@ -141,6 +149,12 @@ impl ObservedTrace {
                     observed.core(kind, &record, facts.nanos(record.time));
                 }
                 None => {}
+            }
+        }
+        for (flow, places) in sent_at {
+            let sent = observed.sent.get_mut(&flow).into_iter().flatten();
+            for ((_, number), place) in sent.zip(places) {
+                *number = numbers.at(place);
             }
         }
         let end = trace.end();
@@ -194,12 +208,12 @@ impl ObservedTrace {
     pub fn early(&self, flow: u32, period: u64) -> Option<EarlyPackets> {
         let mut next = 0;
         let mut early: Option<EarlyPackets> = None;
-        for (number, &sent) in (1..).zip(self.sent.get(&flow)?) {
+        for &(sent, number) in self.sent.get(&flow)? {
             let before = u64::saturating_sub(next, sent);
             if before > period / 100 {
-                let known = early.unwrap_or(EarlyPackets { count: 0, first: number, most_ns: 0 });
+                let known = early.unwrap_or(EarlyPackets { count: 0, first: None, most_ns: 0 });
                 let (count, most_ns) = (known.count + 1, known.most_ns.max(before));
-                early = Some(EarlyPackets { count, most_ns, ..known });
+                early = Some(EarlyPackets { count, most_ns, first: known.first.or(number) });
             }
             next = sent.max(next).saturating_add(period);
         }
@@ -209,7 +223,8 @@ impl ObservedTrace {
     /// Adds when packets of the first flow were sent.
     #[cfg(test)]
     pub fn with_sent(mut self, sent: &[u64]) -> Self {
-        self.sent.insert(0, sent.to_vec());
+        let sent = sent.iter().copied().zip((1..).map(Some));
+        self.sent.insert(0, sent.collect());
         self
     }
 
@@ -473,6 +488,24 @@ mod tests {
             observed.packets(flow).iter().map(|packet| packet.latency_ns).collect()
         };
         assert_eq!([latencies(0), latencies(1), latencies(2)], [vec![10, 20], vec![], vec![30]]);
+    }
+
+    #[test]
+    fn an_early_packet_has_its_number_of_arrival() {
+        let sent = |head, seen| record(RecordKind::PacketSent, packet(0, head), 0, seen);
+        let arrived = |head| record(RecordKind::PacketArrived, packet(0, head), 0, 10);
+        let records = [
+            sent(0, 0),
+            arrived(0),
+            // Its receiver was reset before it arrived.
+            sent(1, 1000),
+            sent(1, 1100),
+            sent(2, 3500),
+            arrived(1),
+            arrived(2),
+        ];
+        let early = read(&records, None).early(0, 1000);
+        assert_eq!(early, Some(EarlyPackets { count: 1, first: Some(2), most_ns: 900 }));
     }
 
     #[test]

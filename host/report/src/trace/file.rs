@@ -99,6 +99,9 @@ pub struct TraceFacts {
     pub last: u64,
     /// Its VMs, in the order of the system file.
     pub vms: Vec<TracedVm>,
+    /// The names of its flows by their numbers in records, from the report of the run; empty if
+    /// there is none.
+    pub flows: Vec<String>,
 }
 
 impl TraceFacts {
@@ -116,6 +119,12 @@ impl TraceFacts {
     #[must_use]
     pub fn name(&self, vm: u8) -> Option<&str> {
         self.vms.get(usize::from(vm)).map(|vm| vm.name.as_str())
+    }
+
+    /// Returns the name of a flow by its number in records, or that number.
+    #[must_use]
+    pub fn flow(&self, number: u32) -> String {
+        self.flows.get(number as usize).cloned().unwrap_or_else(|| number.to_string())
     }
 
     /// Writes the header and the entries of the VMs.
@@ -172,6 +181,7 @@ impl TraceFacts {
             lost: header.lost,
             last: header.last,
             vms: Vec::new(),
+            flows: Vec::new(),
         };
         for _ in 0..header.vms {
             let mut entry = VmEntry::new_zeroed();
@@ -252,13 +262,15 @@ impl RecordedTrace {
             };
             Failure::call(format!("there is no trace {}{why}", path.display()))
         })?;
-        Self::read(BufReader::with_capacity(1 << 16, file)).map_err(|why| {
+        let mut trace = Self::read(BufReader::with_capacity(1 << 16, file)).map_err(|why| {
             Failure::system(format!(
                 "cannot read the trace {}: {why}\n  give the directory of a run, such as \
                  runs/2026-01-31T12-00-00Z",
                 path.display()
             ))
-        })
+        })?;
+        trace.facts.flows = super::packets::flow_names(&path);
+        Ok(trace)
     }
 }
 

@@ -4,12 +4,14 @@
 mod arrivals;
 pub mod curve;
 pub mod file;
+pub mod packets;
 mod perfetto;
 pub mod words;
 
 use crate::wrap;
 use anstyle::{AnsiColor, Style};
 use file::{Trace, TraceFacts, core};
+use packets::PacketNumbers;
 use serde_json::json;
 use std::{
     fs,
@@ -46,6 +48,15 @@ pub fn find(run: &Path, runs: &Path) -> Result<PathBuf> {
             "there is no run {run}, here or in {runs}; without a name the newest is taken"
         ))
     })
+}
+
+/// Returns the directory of a run, which is named by its directory or by a file in it.
+#[must_use]
+pub fn directory(run: &Path) -> PathBuf {
+    let directory = if run.is_dir() { run } else { run.parent().unwrap_or(run) };
+    // `trace.bin` lies in the directory "".
+    let directory = if directory == Path::new("") { Path::new(".") } else { directory };
+    directory.to_owned()
 }
 
 /// Returns the files that are read of a run, which is named by its directory or its trace.
@@ -118,7 +129,8 @@ impl Filter {
     }
 }
 
-/// Writes the records that the filter wants and returns their number.
+/// Writes the records that the filter wants and returns how many they are. `numbers` are those of
+/// the packets of this trace.
 ///
 /// # Errors
 ///
@@ -128,28 +140,31 @@ impl Filter {
 ///
 /// ```no_run
 /// use std::path::Path;
-/// use weir_report::trace::{self, Filter, TraceFormat, file::Trace};
+/// use weir_report::trace::{self, Filter, TraceFormat, file::Trace, packets};
 ///
 /// # fn main() -> weir_image::Result {
-/// let mut trace = Trace::open(Path::new("runs/2026-01-31T12-00-00Z"))?;
+/// let run = Path::new("runs/2026-01-31T12-00-00Z");
+/// let (numbers, mut trace) = (packets::numbers_of(run)?, Trace::open(run)?);
 /// let filter = Filter::new(&["linux".to_owned()], &[], (0, 10_000_000), &trace.facts)?;
-/// trace::write(&mut trace, &filter, TraceFormat::Csv, &mut std::io::stdout())?;
+/// let out = &mut std::io::stdout();
+/// trace::write((&mut trace, &numbers), &filter, TraceFormat::Csv, out)?;
 /// # Ok(())
 /// # }
 /// ```
 pub fn write<R: Read>(
-    trace: &mut Trace<R>,
+    (trace, numbers): (&mut Trace<R>, &PacketNumbers),
     filter: &Filter,
     format: TraceFormat,
     out: &mut impl Write,
 ) -> Result<u64> {
     let facts = trace.facts.clone();
-    let mut shown = 0;
-    let mut next = || -> Result<Option<Record>> {
+    let (mut shown, mut place) = (0, 0);
+    let mut next = || -> Result<Option<(Record, Option<u64>)>> {
         while let Some(record) = trace.next_record()? {
+            place += 1;
             if filter.wants(&record, &facts) {
                 shown += 1;
-                return Ok(Some(record));
+                return Ok(Some((record, numbers.at(place - 1))));
             }
         }
         Ok(None)
@@ -163,14 +178,15 @@ pub fn write<R: Read>(
                 "{bold}{:>16}  core  {:width$}  {:14}{bold:#}",
                 "seconds", "vCPU", "what"
             )?;
-            while let Some(record) = next()? {
-                line(&record, &facts, (width, columns), out)?;
+            while let Some((record, number)) = next()? {
+                let text = words::numbers(&record, number, &facts);
+                line(&record, &text, &facts, (width, columns), out)?;
             }
         }
         TraceFormat::Csv => {
             out.write_all(words::CSV.as_bytes())?;
-            while let Some(record) = next()? {
-                out.write_all(words::csv(&record, &facts).as_bytes())?;
+            while let Some((record, number)) = next()? {
+                out.write_all(words::csv(&record, number, &facts).as_bytes())?;
             }
         }
         TraceFormat::Json => {
@@ -184,16 +200,16 @@ pub fn write<R: Read>(
             let version = crate::JSON_VERSION;
             write!(out, "{{\"version\":{version},\"run\":{run},\"records\":[")?;
             let mut comma = "\n";
-            while let Some(record) = next()? {
-                write!(out, "{comma}{}", words::json(&record, &facts))?;
+            while let Some((record, number)) = next()? {
+                write!(out, "{comma}{}", words::json(&record, number, &facts))?;
                 comma = ",\n";
             }
             out.write_all(b"\n]}\n")?;
         }
         TraceFormat::Perfetto => {
             let mut events = perfetto::PerfettoEvents::new(&facts, &mut *out)?;
-            while let Some(record) = next()? {
-                events.take(&record)?;
+            while let Some((record, number)) = next()? {
+                events.take(&record, number)?;
             }
             events.finish()?;
         }
@@ -206,9 +222,10 @@ const BEFORE_DETAILS: usize = 41;
 /// Details have at least this many columns.
 const LEAST_DETAILS: usize = 12;
 
-/// Writes a record as a line for a person. Names of vCPUs have `width` columns.
+/// Writes a record with its `numbers` as a line for a person. Names of vCPUs have `width` columns.
 fn line(
     record: &Record,
+    numbers: &str,
     facts: &TraceFacts,
     (width, columns): (usize, Option<u16>),
     out: &mut impl Write,
@@ -230,7 +247,7 @@ fn line(
     let before = BEFORE_DETAILS + width;
     let left = columns.map(|columns| usize::from(columns).saturating_sub(before));
     let left = left.map(|left| left.max(LEAST_DETAILS));
-    let numbers = wrap(&words::numbers(record, facts), left, [0, 0]);
+    let numbers = wrap(numbers, left, [0, 0]);
     let numbers = numbers.trim_end().replace('\n', &format!("\n{:before$}", ""));
     let text = format!("{style}{kind:14}{style:#} {numbers}");
     let text = text.trim_end();
@@ -256,7 +273,8 @@ mod tests {
         records.insert(4, lost(2, facts().zero + 1010, 5));
         let mut trace = trace(facts(), &records);
         let mut out = anstream::StripStream::new(Vec::new());
-        let shown = write(&mut trace, filter, format, &mut out).expect("memory");
+        let numbers = PacketNumbers::default();
+        let shown = write((&mut trace, &numbers), filter, format, &mut out).expect("memory");
         (String::from_utf8(out.into_inner()).expect("text"), shown)
     }
 
@@ -285,8 +303,8 @@ mod tests {
     fn details_are_wrapped_at_the_terminals_end() {
         let mut out = anstream::StripStream::new(Vec::new());
         let record = throttled(1000, 40, 1).remove(0);
-        let details = words::numbers(&record, &facts());
-        line(&record, &facts(), (20, Some(71)), &mut out).expect("memory");
+        let details = words::numbers(&record, None, &facts());
+        line(&record, &details, &facts(), (20, Some(71)), &mut out).expect("memory");
         let narrow = String::from_utf8(out.into_inner()).expect("text");
         assert!(narrow.lines().all(|line| line.chars().count() <= 73), "{narrow}");
         assert_eq!(narrow.lines().count(), 2, "{narrow}");
@@ -308,7 +326,7 @@ mod tests {
         let all = filter(&[], &[], ALWAYS).expect("a filter");
         let (csv, shown) = written(&all, TraceFormat::Csv);
         assert_eq!((csv.lines().count(), shown), (11, 10));
-        assert!(csv.starts_with(words::CSV) && csv.contains("1010,2,,0,lost,0,5,0\n"), "{csv}");
+        assert!(csv.starts_with(words::CSV) && csv.contains("1010,2,,0,lost,0,5,0,\n"), "{csv}");
         let (json, _) = written(&all, TraceFormat::Json);
         let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
         assert_eq!(json["records"].as_array().map(Vec::len), Some(10));

@@ -40,6 +40,8 @@ pub struct PerfettoEvents<'a, W: Write> {
     /// The last exit of each core, as long as its end may come.
     exits: BTreeMap<Track, (u64, Record)>,
     now: u64,
+    /// The number of the packet of the record under way.
+    number: Option<u64>,
 }
 
 /// Whole nanoseconds as the format's microseconds.
@@ -60,8 +62,8 @@ impl<'a, W: Write> PerfettoEvents<'a, W> {
     /// Writes the beginning of the list: the names of the tracks.
     pub fn new(facts: &'a TraceFacts, mut out: W) -> io::Result<Self> {
         out.write_all(b"{\"displayTimeUnit\":\"ns\",\"traceEvents\":[")?;
-        let mut events =
-            Self { facts, out, first: true, open: BTreeMap::new(), exits: BTreeMap::new(), now: 0 };
+        let (open, exits) = (BTreeMap::new(), BTreeMap::new());
+        let mut events = Self { facts, out, first: true, open, exits, now: 0, number: None };
         events.name((CORES, 0), "process_name", "cores")?;
         for core in 0..facts.cores.min(256) {
             events.name((CORES, core.into()), "thread_name", &format!("core {core}"))?;
@@ -76,8 +78,9 @@ impl<'a, W: Write> PerfettoEvents<'a, W> {
         Ok(events)
     }
 
-    /// Takes the next record.
-    pub fn take(&mut self, record: &Record) -> io::Result<()> {
+    /// Takes the next record, and the number of its packet, if it has one.
+    pub fn take(&mut self, record: &Record, number: Option<u64>) -> io::Result<()> {
+        self.number = number;
         self.now = self.facts.nanos(record.time).max(self.now);
         let (on_core, on_vcpu) = (core_track(record), vcpu_track(record.vm, record.vcpu));
         let Some(kind) = RecordKind::from_number(record.kind) else {
@@ -98,7 +101,7 @@ impl<'a, W: Write> PerfettoEvents<'a, W> {
             }
             RecordKind::Enter => {
                 if let Some((since, exit)) = self.exits.remove(&on_core) {
-                    let cause = words::detail(&exit, self.facts);
+                    let cause = words::detail(&exit, None, self.facts);
                     let name = format!("EL2: {}", cause.unwrap_or_else(|| "exit".into()));
                     self.slice(on_core, &name, since)?;
                 }
@@ -215,7 +218,7 @@ impl<'a, W: Write> PerfettoEvents<'a, W> {
     }
 
     fn moment(&mut self, (pid, tid): Track, record: &Record, time: u64) -> io::Result<()> {
-        let numbers = words::numbers(record, self.facts);
+        let numbers = words::numbers(record, self.number, self.facts);
         let vcpu_name = words::vcpu_name(record, self.facts);
         self.event(&json!({
             "ph": "i", "s": "t", "name": words::kind(record), "pid": pid, "tid": tid,
@@ -244,7 +247,7 @@ mod tests {
         let facts = facts();
         let mut events = PerfettoEvents::new(&facts, Vec::new()).expect("memory");
         for record in records {
-            events.take(record).expect("memory");
+            events.take(record, None).expect("memory");
         }
         let text = events.finish().expect("memory");
         let mut value: Value = serde_json::from_slice(&text).expect("JSON");

@@ -25,9 +25,10 @@ pub fn vcpu_name(record: &Record, facts: &TraceFacts) -> String {
     }
 }
 
-/// Returns the detail of a record in words, if its number is a code.
+/// Returns the detail of a record in words, if its number is a code. `packet` is the number of the
+/// record's packet, if it arrived.
 #[must_use]
-pub fn detail(record: &Record, facts: &TraceFacts) -> Option<String> {
+pub fn detail(record: &Record, packet: Option<u64>, facts: &TraceFacts) -> Option<String> {
     let number = record.detail as usize;
     match RecordKind::from_number(record.kind)? {
         RecordKind::Exit => ExitCause::ALL.get(number).map(|cause| cause.name().into()),
@@ -40,7 +41,12 @@ pub fn detail(record: &Record, facts: &TraceFacts) -> Option<String> {
         | RecordKind::Draw => Accesses::ALL.get(number).map(|accesses| accesses.name().into()),
         RecordKind::PacketSent | RecordKind::PacketArrived => {
             let waited = if record.has_waited() { ", waited for buffers" } else { "" };
-            Some(format!("{} of flow {}{waited}", record.detail & 0xffff, record.flow()))
+            let flow = facts.flow(record.flow());
+            let number = packet.map_or_else(
+                || format!("of flow {flow} that did not arrive"),
+                |number| format!("{number} of flow {flow}"),
+            );
+            Some(format!("{number}{waited}, head {}", record.detail & 0xffff))
         }
         RecordKind::VcpuSwitch => {
             let [vcpu, vm, ..] = record.detail.to_le_bytes();
@@ -53,14 +59,16 @@ pub fn detail(record: &Record, facts: &TraceFacts) -> Option<String> {
     }
 }
 
-/// Returns the values of a record, without its kind and its vCPU: `used 512, budget 500`.
-pub fn numbers(record: &Record, facts: &TraceFacts) -> String {
+/// Returns the values of a record, without its kind and its vCPU: `used 512, budget 500`. `packet`
+/// is the number of the record's packet, if it arrived.
+#[must_use]
+pub fn numbers(record: &Record, packet: Option<u64>, facts: &TraceFacts) -> String {
     let named = RecordKind::from_number(record.kind).map(RecordKind::fields);
     let fields = named.unwrap_or(["detail", "count", "other"]);
     let values = [u64::from(record.detail), record.count, record.other()];
     let mut words = Vec::new();
     for (place, (field, value)) in fields.into_iter().zip(values).enumerate() {
-        let text = detail(record, facts).filter(|_| place == 0);
+        let text = detail(record, packet, facts).filter(|_| place == 0);
         match (field, text) {
             ("", _) => {}
             ("accesses", Some(accesses)) if accesses == Accesses::All.name() => {}
@@ -115,30 +123,41 @@ pub fn longest_phase(facts: &TraceFacts) -> u64 {
 }
 
 /// The columns of [`csv`].
-pub const CSV: &str = "time_ns,core,vm,vcpu,kind,detail,count,other\n";
+pub const CSV: &str = "time_ns,core,vm,vcpu,kind,detail,count,other,packet\n";
 
-/// Returns a record as a line of CSV; names of VMs have no commas.
+/// Returns the second number of a record. A time is in ns since the hypervisor's start, as that of
+/// the record is; 0 stays 0.
+fn count(record: &Record, facts: &TraceFacts) -> u64 {
+    let is_time = record.kind == RecordKind::VcpuSwitch as u16 && record.count > 0;
+    if is_time { facts.nanos(record.count) } else { record.count }
+}
+
+/// Returns a record as a line of CSV; names of VMs have no commas. `packet` is the number of the
+/// record's packet, if it arrived.
 #[must_use]
-pub fn csv(record: &Record, facts: &TraceFacts) -> String {
+pub fn csv(record: &Record, packet: Option<u64>, facts: &TraceFacts) -> String {
     let vm = match facts.name(record.vm) {
         Some(name) => name.to_owned(),
         None if record.vm == NO_VM => String::new(),
         None => record.vm.to_string(),
     };
     format!(
-        "{},{},{vm},{},{},{},{},{}\n",
+        "{},{},{vm},{},{},{},{},{},{}\n",
         facts.nanos(record.time),
         core(record),
         record.vcpu,
         kind(record),
         record.detail,
-        record.count,
-        record.other()
+        count(record, facts),
+        record.other(),
+        packet.map(|number| number.to_string()).unwrap_or_default()
     )
 }
 
-/// Returns a record as JSON: its numbers under the names that its kind gives them.
-pub fn json(record: &Record, facts: &TraceFacts) -> Value {
+/// Returns a record as JSON: its numbers under the names that its kind gives them. `packet` is the
+/// number of the record's packet, if it arrived.
+#[must_use]
+pub fn json(record: &Record, packet: Option<u64>, facts: &TraceFacts) -> Value {
     let mut value = json!({
         "time_ns": facts.nanos(record.time),
         "core": core(record),
@@ -148,13 +167,20 @@ pub fn json(record: &Record, facts: &TraceFacts) -> Value {
     });
     let named = RecordKind::from_number(record.kind).map(RecordKind::fields);
     let fields = named.unwrap_or(["detail", "count", "other"]);
-    let numbers = [u64::from(record.detail), record.count, record.other()];
+    let numbers = [u64::from(record.detail), count(record, facts), record.other()];
     for (place, (field, number)) in fields.into_iter().zip(numbers).enumerate() {
         if field == "phases" {
             let phases = phases(record, facts).map(|(phase, ns)| (phase.name().into(), ns.into()));
             value[field] = Value::Object(phases.collect());
+        } else if field == "packet" {
+            value[field] = packet.into();
+            value["flow"] = facts.flow(record.flow()).into();
+            value["head"] = (record.detail & 0xffff).into();
+            if record.has_waited() {
+                value["waited"] = true.into();
+            }
         } else if !field.is_empty() {
-            let text = detail(record, facts).filter(|_| place == 0);
+            let text = detail(record, packet, facts).filter(|_| place == 0);
             value[field] = text.map_or_else(|| number.into(), Into::into);
             if place == 0 && record.is_by_engine() {
                 value[field] = (record.detail & !BY_ENGINE).into();
@@ -175,7 +201,7 @@ const _: () = assert!(weir_abi::MAX_CORES <= 1 << (64 - OTHER_BITS));
 mod tests {
     use super::super::file::tests::facts;
     use super::*;
-    use weir_trace::record::{Origin, outgoing};
+    use weir_trace::record::{Origin, WAITED, outgoing};
 
     /// A record as the hypervisor makes it.
     fn record(kind: RecordKind, vm: u8, detail: u32, count: u64, other: u64) -> Record {
@@ -224,34 +250,67 @@ mod tests {
             (chunk(7), "buffer 7, ps 1 ns, copy 3 ns, bytes 4096"),
             (chunk(7 | BY_ENGINE), "buffer 7 by the DMA engine, ps 1 ns, ip 3 ns, bytes 4096"),
         ] {
-            assert_eq!(numbers(&record, &facts), text);
+            assert_eq!(numbers(&record, None, &facts), text);
         }
         let unknown = Record { kind: 40, vm: 9, ..record(RecordKind::Draw, 1, 1, 2, 3) };
-        assert_eq!(numbers(&unknown, &facts), "detail 1, count 2, other 3");
+        assert_eq!(numbers(&unknown, None, &facts), "detail 1, count 2, other 3");
         assert_eq!(
             (kind(&unknown), vcpu_name(&unknown, &facts)),
             ("kind-40".into(), "VM 9/1".into())
         );
-        assert_eq!(csv(&unknown, &facts), "500,2,9,1,kind-40,1,2,3\n");
+        assert_eq!(csv(&unknown, None, &facts), "500,2,9,1,kind-40,1,2,3,\n");
     }
 
     #[test]
     fn a_record_as_data_names_its_numbers() {
         let throttle = record(RecordKind::Throttle, 1, 1, 512, 500);
         assert_eq!(
-            json(&throttle, &facts()),
+            json(&throttle, None, &facts()),
             json!({
                 "time_ns": 500, "core": 2, "vm": "linux", "vcpu": 1, "kind": "throttle",
                 "accesses": "reads", "used": 512, "budget": 500,
             })
         );
-        let free = json(&record(RecordKind::Throttle, 1, 1, 512, MOST_OTHER), &facts());
+        let free = json(&record(RecordKind::Throttle, 1, 1, 512, MOST_OTHER), None, &facts());
         assert_eq!((&free["budget"], &free["or_more"]), (&json!(MOST_OTHER), &json!(true)));
-        let [by_core, by_engine] = [7, 7 | BY_ENGINE].map(|detail| json(&chunk(detail), &facts()));
+        let [by_core, by_engine] =
+            [7, 7 | BY_ENGINE].map(|detail| json(&chunk(detail), None, &facts()));
         assert_eq!((&by_core["buffer"], &by_core["by_engine"]), (&7.into(), &Value::Null));
         assert_eq!((&by_engine["buffer"], &by_engine["by_engine"]), (&7.into(), &true.into()));
         assert!(by_core["phases"]["ip"].is_null() && by_engine["phases"]["copy"].is_null());
-        assert_eq!(csv(&throttle, &facts()), "500,2,linux,1,throttle,1,512,500\n");
-        assert_eq!(CSV.split(',').count(), csv(&throttle, &facts()).split(',').count());
+        assert_eq!(csv(&throttle, None, &facts()), "500,2,linux,1,throttle,1,512,500,\n");
+        assert_eq!(CSV.split(',').count(), csv(&throttle, None, &facts()).split(',').count());
+    }
+
+    #[test]
+    fn a_packet_has_the_number_of_the_report() {
+        let packet = |kind, detail| record(kind, 1, detail, 0, 400);
+        let sent = packet(RecordKind::PacketSent, 1 << 16 | 6);
+        let arrived = packet(RecordKind::PacketArrived, 1 << 16 | 6 | WAITED);
+        let named = TraceFacts { flows: vec!["a".into(), "b".into()], ..facts() };
+        for (record, number, text) in [
+            (sent, Some(9), "packet 9 of flow b, head 6, seen 400"),
+            (sent, None, "packet of flow b that did not arrive, head 6, seen 400"),
+            (arrived, Some(9), "packet 9 of flow b, waited for buffers, head 6, latency 400 ns"),
+        ] {
+            assert_eq!(numbers(&record, number, &named), text);
+        }
+        assert_eq!(numbers(&sent, Some(9), &facts()), "packet 9 of flow 1, head 6, seen 400");
+        assert!(csv(&arrived, Some(9), &named).ends_with(",400,9\n"));
+        let value = json(&arrived, Some(9), &named);
+        assert_eq!(
+            [&value["packet"], &value["flow"], &value["head"], &value["waited"]],
+            [&json!(9), &json!("b"), &json!(6), &json!(true)]
+        );
+        assert_eq!(json(&sent, None, &named)["packet"], Value::Null);
+    }
+
+    #[test]
+    fn all_times_have_one_base() {
+        let switch = Record { time: 1900, ..record(RecordKind::VcpuSwitch, 1, 0, 1400, 0) };
+        assert_eq!(csv(&switch, None, &facts()), "900,2,linux,1,vcpu-switch,0,400,0,\n");
+        assert_eq!(json(&switch, None, &facts())["began"], 400);
+        let first = Record { count: 0, ..switch };
+        assert_eq!(json(&first, None, &facts())["began"], 0);
     }
 }

@@ -14,6 +14,7 @@ pub fn facts() -> TraceFacts {
             TracedVm { name: "control".into(), cores: vec![0] },
             TracedVm { name: "linux".into(), cores: vec![1, 2] },
         ],
+        flows: Vec::new(),
     }
 }
 
