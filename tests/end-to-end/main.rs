@@ -34,6 +34,7 @@ mod qemu_throttling_reproduce;
 mod qemu_trace;
 mod qemu_uboot;
 mod qemu_verdicts;
+mod qemu_why;
 mod run;
 mod serial;
 mod serial_values;

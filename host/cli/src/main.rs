@@ -27,6 +27,7 @@ mod terminal;
 #[cfg(test)]
 mod tests;
 mod trace;
+mod why;
 
 use clap::{ColorChoice, CommandFactory as _, Parser, Subcommand};
 use environment::Environment;
@@ -66,6 +67,7 @@ enum Verb {
     Attach(attach::AttachArguments),
     Observe(observe::ObserveArguments),
     Trace(trace::TraceArguments),
+    Why(why::WhyArguments),
     Report(report::ReportArguments),
     Demo(demo::DemoArguments),
     Explain(explain::ExplainArguments),
@@ -94,6 +96,7 @@ impl Verb {
             Self::Attach(arguments) => attach::run(arguments, environment),
             Self::Observe(arguments) => observe::run(arguments, environment),
             Self::Trace(arguments) => trace::run(arguments, environment),
+            Self::Why(arguments) => why::run(arguments, environment),
             Self::Report(arguments) => report::run(arguments, environment),
             Self::Demo(arguments) => demo::run(arguments, environment),
             Self::Explain(arguments) => explain::run(arguments),

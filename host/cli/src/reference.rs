@@ -21,6 +21,7 @@ use weir_report::{
         curve::CurvesRecord,
         file::{Header, VmEntry},
     },
+    why::WhyReport,
 };
 use weir_runner::{calibrate::Calibrated, observe::ObservationRecord, report::RunReport};
 use weir_sched::vcpu::{VcpuAction, VcpuEvent, VcpuState};
@@ -196,6 +197,7 @@ static OUTPUTS: [(&str, bool, &[SchemaOf]); 22] = [
     ("report", false, &[of::<RunReport>()]),
     ("report --overheads", false, &[of::<OverheadsRecord>()]),
     ("trace --arrival-curve", false, &[of::<CurvesRecord>()]),
+    ("why", false, &[of::<WhyReport>()]),
     ("observe", false, &[of::<ObservationRecord>(), of::<RefusedFile>()]),
     ("calibrate", false, &[of::<Calibrated>(), of::<RefusedFile>()]),
     ("simulate run", false, &[of::<SimulationRecord>()]),

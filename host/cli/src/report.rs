@@ -134,10 +134,7 @@ fn directory(arguments: &ReportArguments, runs: &Path, name: &str) -> Result<Pat
         Some(run) => trace::find(run, runs)?,
         None => trace::newest(runs, name)?,
     };
-    let directory = if path.is_dir() { path.as_path() } else { path.parent().unwrap_or(&path) };
-    // `trace.bin` lies in the directory "".
-    let directory = if directory == Path::new("") { Path::new(".") } else { directory };
-    Ok(directory.to_owned())
+    Ok(trace::directory(&path))
 }
 
 /// Prints the summary of a run, or its report as JSON.

@@ -90,6 +90,11 @@ fn wrong_arguments_are_named() {
             ("simulate sweep x --shard 1/2", "--vary <KEY=VALUES>"),
             ("simulate sweep x --vary seed=1 --vary seed=2", "--vary seed is there twice"),
             ("run x --image-file y --no-build", "'--image-file <IMAGE>' cannot be used with"),
+            ("why flow", "`flow` needs a name: weir why flow NAME"),
+            ("why run f", "run: a subject is `flow`, `task` or `budget`, and a name"),
+            ("why --packet 3", "--packet needs a flow"),
+            ("why flow f --period 3", "--period needs a budget"),
+            ("why flow f --packet 0", "0 is not in 1.."),
             ("explain W9999", "there is no diagnostic `W9999`; `weir explain` lists all of them"),
         ],
     );

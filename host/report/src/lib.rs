@@ -3,7 +3,8 @@
 //! A run leaves its files in a directory ([`SUMMARY`], [`REPORT`] and [`trace::file::NAME`] among
 //! them). [`trace`] reads and writes its records, [`trace::curve`] computes arrival curves of
 //! memory accesses, [`overheads`] the duration of each phase of a packet. [`coloring`] shows which
-//! VM has which page classes. [`TextTable`] and [`Picture`] are for all reports.
+//! VM has which page classes. [`why`] explains where the time of a packet or a period went.
+//! [`TextTable`] and [`Picture`] are for all reports.
 //!
 //! # Examples
 //!
@@ -21,6 +22,7 @@ pub mod overheads;
 mod picture;
 mod table;
 pub mod trace;
+pub mod why;
 
 pub use html::{ConsoleTail, RunFiles, TraceCounts, console_log, html, read_run_file};
 pub use json::{JSON_VERSION, Json, versioned};
