@@ -14,6 +14,8 @@ pub struct Errno(pub u16);
 impl Errno {
     /// Interrupted by a signal.
     pub const INTERRUPTED: Self = Self(4);
+    /// The call would have to wait.
+    pub const AGAIN: Self = Self(11);
     /// The other end has shut down or reset the connection.
     pub const PIPE: Self = Self(32);
     /// Reset by the other end.
@@ -36,19 +38,31 @@ const PPOLL: usize = 73;
 const EXIT_GROUP: usize = 94;
 const NANOSLEEP: usize = 101;
 const CLOCK_GETTIME: usize = 113;
+const SYSINFO: usize = 179;
 const SOCKET: usize = 198;
+const SOCKETPAIR: usize = 199;
 const BIND: usize = 200;
 const LISTEN: usize = 201;
 const ACCEPT: usize = 202;
 const CONNECT: usize = 203;
 const SEND_TO: usize = 206;
 const RECEIVE_FROM: usize = 207;
+const SETSOCKOPT: usize = 208;
 const SHUTDOWN: usize = 210;
+const RECVMSG: usize = 212;
+const MMAP: usize = 222;
+const MADVISE: usize = 233;
+const MLOCK2: usize = 284;
 
 const AF_VSOCK: u16 = 40;
 const ANY: u32 = u32::MAX;
 const MSG_NOSIGNAL: usize = 0x4000;
 const MSG_EOR: usize = 0x80;
+const MSG_DONTWAIT: usize = 0x40;
+const MSG_ERRQUEUE: usize = 0x2000;
+const MSG_ZEROCOPY: usize = 0x400_0000;
+const SOL_SOCKET: usize = 1;
+const SO_ZEROCOPY: usize = 60;
 const CLOCK_MONOTONIC: usize = 1;
 
 /// Kinds of sockets.
@@ -218,7 +232,156 @@ pub fn send(fd: Fd, bytes: &[u8]) -> Result<usize, Errno> {
     unsafe { call(SEND_TO, [fd as usize, bytes.as_ptr().addr(), bytes.len(), flags, 0, 0]) }
 }
 
-/// Receives bytes; none when the other end will send no more.
+/// Allows [`send_in_place`] for a socket.
+pub fn allow_send_in_place(fd: Fd) -> Result<(), Errno> {
+    let (on, len) = (1u32, size_of::<u32>());
+    let place = core::ptr::from_ref(&on).addr();
+    // SAFETY: Linux reads the number.
+    unsafe { call(SETSOCKOPT, [fd as usize, SOL_SOCKET, SO_ZEROCOPY, place, len, 0]) }.map(drop)
+}
+
+/// Sends bytes as [`send`] does, but without a copy of them: they must not change until
+/// [`sent_in_place`] reports that the call is complete.
+pub fn send_in_place(fd: Fd, bytes: &[u8]) -> Result<usize, Errno> {
+    let flags = MSG_NOSIGNAL | MSG_EOR | MSG_ZEROCOPY;
+    // SAFETY: Linux reads the bytes.
+    unsafe { call(SEND_TO, [fd as usize, bytes.as_ptr().addr(), bytes.len(), flags, 0, 0]) }
+}
+
+/// `struct msghdr`.
+#[repr(C)]
+struct MessageHeader {
+    name: usize,
+    name_len: usize,
+    parts: usize,
+    parts_len: usize,
+    control: usize,
+    control_len: usize,
+    flags: usize,
+}
+
+/// A control message with `struct sock_extended_err` (Linux, include/uapi/linux/errqueue.h).
+#[derive(Default)]
+#[repr(C)]
+struct Completion {
+    len: usize,
+    level: u32,
+    kind: u32,
+    errno: u32,
+    origin: u8,
+    error_kind: u8,
+    code: u8,
+    reserved: u8,
+    first: u32,
+    last: u32,
+    rest: [u32; 4],
+}
+
+/// Takes the report that the only pending call of [`send_in_place`] is complete. Returns whether
+/// Linux has copied the bytes nevertheless, or [`Errno::AGAIN`] before that.
+pub fn sent_in_place(fd: Fd) -> Result<bool, Errno> {
+    let mut report = Completion::default();
+    let mut header = MessageHeader {
+        name: 0,
+        name_len: 0,
+        parts: 0,
+        parts_len: 0,
+        control: core::ptr::from_mut(&mut report).addr(),
+        control_len: size_of::<Completion>(),
+        flags: 0,
+    };
+    let place = core::ptr::from_mut(&mut header).addr();
+    // SAFETY: Linux reads and writes the header, and writes the report.
+    unsafe { call(RECVMSG, [fd as usize, place, MSG_ERRQUEUE | MSG_DONTWAIT, 0, 0, 0]) }?;
+    Ok(report.code == 1)
+}
+
+/// Opens two connected stream sockets within the VM.
+pub fn socket_pair() -> Result<[Fd; 2], Errno> {
+    const AF_UNIX: usize = 1;
+    let mut pair = [NONE; 2];
+    let place = pair.as_mut_ptr().addr();
+    // SAFETY: Linux writes the pair.
+    unsafe { call(SOCKETPAIR, [AF_UNIX, SocketKind::Stream as usize, 0, place, 0, 0]) }?;
+    Ok(pair)
+}
+
+/// Sends as many bytes as the socket has room for, without waiting.
+pub fn try_send(fd: Fd, bytes: &[u8]) -> Result<usize, Errno> {
+    // SAFETY: Linux reads the bytes.
+    unsafe { call(SEND_TO, [fd as usize, bytes.as_ptr().addr(), bytes.len(), MSG_DONTWAIT, 0, 0]) }
+}
+
+/// Bytes of a page.
+pub const PAGE: usize = 4096;
+
+/// `struct sysinfo`.
+#[derive(Default)]
+#[repr(C)]
+struct SystemInformation {
+    uptime: usize,
+    loads: [usize; 3],
+    total: usize,
+    free: usize,
+    rest: [usize; 8],
+}
+
+/// Returns how many bytes of memory there are, and how many of them are free.
+pub fn memory() -> [usize; 2] {
+    let mut found = SystemInformation::default();
+    let place = core::ptr::from_mut(&mut found).addr();
+    // SAFETY: Linux writes the structure, which is larger than its own.
+    let _ = unsafe { call(SYSINFO, [place, 0, 0, 0, 0, 0]) };
+    [found.total, found.free]
+}
+
+/// Memory in single pages, which Linux does not move.
+#[derive(Debug)]
+pub struct LockedPages {
+    at: usize,
+    pages: usize,
+}
+
+impl LockedPages {
+    /// Reserves addresses for `pages` pages. [`Self::touch`] takes the memory.
+    pub fn new(pages: usize) -> Result<Self, Errno> {
+        const READ_WRITE: usize = 3;
+        const PRIVATE_ANONYMOUS_NORESERVE: usize = 0x4022;
+        const NO_HUGE_PAGES: usize = 15;
+        const ON_FAULT: usize = 1;
+        let len = pages * PAGE;
+        // SAFETY: new memory, that nothing else uses.
+        unsafe {
+            let flags = PRIVATE_ANONYMOUS_NORESERVE;
+            let at = call(MMAP, [0, len, READ_WRITE, flags, usize::MAX, 0])?;
+            // An error of kernels that have no huge pages.
+            let _ = call(MADVISE, [at, len, NO_HUGE_PAGES, 0, 0, 0]);
+            call(MLOCK2, [at, len, ON_FAULT, 0, 0, 0])?;
+            Ok(Self { at, pages })
+        }
+    }
+
+    /// Takes page `number`. Returns false if there is no such page.
+    pub fn touch(&mut self, number: usize) -> bool {
+        let is_page = number < self.pages;
+        if is_page {
+            // SAFETY: within the memory, which is this structure's own.
+            unsafe { ((self.at + number * PAGE) as *mut u8).write_volatile(1) };
+        }
+        is_page
+    }
+
+    /// Returns page `number` to Linux.
+    pub fn free(&mut self, number: usize) -> Result<(), Errno> {
+        const DO_NOT_NEED_LOCKED: usize = 24;
+        let at = self.at + number * PAGE;
+        // SAFETY: memory of this structure; no reference to it exists.
+        unsafe { call(MADVISE, [at, PAGE, DO_NOT_NEED_LOCKED, 0, 0, 0]) }.map(drop)
+    }
+}
+
+/// Receives bytes. Returns 0 if the other end will send no more, and also after a reset. After a
+/// reset [`send`] returns an error, even for no bytes.
 pub fn receive(fd: Fd, bytes: &mut [u8]) -> Result<usize, Errno> {
     // SAFETY: Linux writes the bytes, and as many at most.
     unsafe { call(RECEIVE_FROM, [fd as usize, bytes.as_mut_ptr().addr(), bytes.len(), 0, 0, 0]) }

@@ -4,12 +4,16 @@
 //! `weir-vsock-tool send`: `to=` the receiver's context identifier (4), `port=` (5000), `messages=`
 //! (100) of `size=` (4096) bytes each, `period_us=` (0) apart, `connections=` (1) one after the
 //! other with so many messages each, `at_once=` (1) open at a time, `kind=` (`stream`) or
-//! `seqpacket`, `sizes=` 1 for messages of all sizes from 1 B to 1 MiB. Asks until the receiver
-//! listens; when a connection is reset it connects again, and begins that one anew.
+//! `seqpacket`, `sizes=` 1 for messages of all sizes from 1 B to 1 MiB, `fragment=1` to leave Linux
+//! no two free pages next to each other before it connects, `in_place=1` to send with
+//! `MSG_ZEROCOPY`. Asks until the receiver listens; when a connection is reset it connects again,
+//! and begins that one anew.
 //!
 //! `weir-vsock-tool receive`: `port=` (5000), `streams=` (1) after how many that ended it ends,
 //! `pause_ms=` (0) before it begins to read, `each=` 1 to report each of more than a few streams,
-//! `kind=`, `rate=` 1 to print how fast the bytes of all of them came, from the first to the last.
+//! `kind=`, `half_close=1` if each sender ends a connection as `send` does, by the shutdown of one
+//! direction, so that a connection which cannot be written to at its end was reset, `rate=` 1 to
+//! print how fast the bytes of all of them came, from the first to the last.
 //!
 //! `weir-vsock-tool ping` and, at the other end, `weir-vsock-tool pong`: `to=` and `port=` as of
 //! `send`, `own=` (5001) the port at which the other end's messages come, `rounds=` (1000), `size=`
@@ -26,6 +30,7 @@
 #![no_std]
 #![no_main]
 
+mod fragment;
 mod linux;
 mod ping;
 mod receive;

@@ -39,6 +39,7 @@ pub fn run(arguments: Arguments, kind: SocketKind) -> Result<(), Errno> {
     let port = arguments.number("port", 5000) as u32;
     let streams = arguments.number("streams", 1);
     let pause = arguments.number("pause_ms", 0) * 1_000_000;
+    let half_close = arguments.number("half_close", 0) == 1;
     let each = arguments.number("each", (streams <= OPEN as u64).into()) != 0;
     // SAFETY: called once, by the one thread.
     let buffer = unsafe { &mut *BUFFER.0.get() };
@@ -56,9 +57,13 @@ pub fn run(arguments: Arguments, kind: SocketKind) -> Result<(), Errno> {
             if connection.fd == NONE || connection.came == 0 {
                 continue;
             }
-            match linux::receive(connection.fd, buffer) {
+            let received = match linux::receive(connection.fd, buffer) {
+                Ok(0) if half_close => linux::send(connection.fd, &[]),
+                received => received,
+            };
+            match received {
                 Ok(0) => {}
-                Err(errno @ (Errno::RESET | Errno::NOT_CONNECTED)) => {
+                Err(errno @ (Errno::PIPE | Errno::RESET | Errno::NOT_CONNECTED)) => {
                     let number = errno.0;
                     say(format_args!(
                         "linux: port {port}: the connection was reset, error {number}"

@@ -1,8 +1,8 @@
 //! The sending end.
 
 use crate::{
-    LONGEST, OPEN,
-    linux::{self, Arguments, Errno, Fd, SocketKind, say},
+    LONGEST, OPEN, fragment,
+    linux::{self, Arguments, Errno, Fd, Poll, SocketKind, say},
 };
 use core::cell::UnsafeCell;
 use weir_vsock_driver::pattern::{Sum, fill};
@@ -31,6 +31,8 @@ struct Plan {
     /// Sizes around [`BORDERS`] instead of one.
     all_sizes: bool,
     period: u64,
+    /// Whether Linux is asked to send without a copy.
+    in_place: bool,
 }
 
 impl Plan {
@@ -53,9 +55,16 @@ enum Sent {
     Reset(Errno),
 }
 
+/// Numbers of calls that sent without a copy, and of those whose bytes Linux copied nevertheless.
+#[derive(Default)]
+struct Calls {
+    in_place: u32,
+    copied: u32,
+}
+
 /// Sends according to the arguments.
 pub fn run(arguments: Arguments, kind: SocketKind) -> Result<(), Errno> {
-    let plan = Plan {
+    let mut plan = Plan {
         to: arguments.number("to", 4) as u32,
         port: arguments.number("port", 5000) as u32,
         kind,
@@ -63,13 +72,20 @@ pub fn run(arguments: Arguments, kind: SocketKind) -> Result<(), Errno> {
         size: (arguments.number("size", 4096) as usize).clamp(1, LONGEST),
         all_sizes: arguments.number("sizes", 0) == 1,
         period: arguments.number("period_us", 0) * 1000,
+        in_place: arguments.number("in_place", 0) == 1,
     };
     let connections = arguments.number("connections", 1);
     let at_once = (arguments.number("at_once", 1) as usize).clamp(1, OPEN);
     // SAFETY: called once, by the one thread.
     let message = unsafe { &mut *MESSAGE.0.get() };
+    if arguments.number("fragment", 0) == 1 {
+        let [pages, bytes] = fragment::run(message)?;
+        say(format_args!(
+            "linux: every second one of {pages} pages is free, {bytes} bytes are in sockets"
+        ));
+    }
     let mut open = [None; OPEN];
-    let mut total = 0;
+    let (mut total, mut calls) = (0, Calls::default());
     for number in 0..connections {
         let place = &mut open[number as usize % at_once];
         if let Some(fd) = place.take() {
@@ -80,7 +96,13 @@ pub fn run(arguments: Arguments, kind: SocketKind) -> Result<(), Errno> {
             if connections == 1 {
                 say(format_args!("linux: connected to {}:{}", plan.to, plan.port));
             }
-            match send(fd, &plan, message)? {
+            if plan.in_place
+                && let Err(errno) = linux::allow_send_in_place(fd)
+            {
+                plan.in_place = false;
+                say(format_args!("linux: no MSG_ZEROCOPY for virtio sockets, error {}", errno.0));
+            }
+            match send(fd, &plan, message, &mut calls)? {
                 Sent::All(bytes, sum) => {
                     total += bytes;
                     *place = Some(fd);
@@ -101,6 +123,10 @@ pub fn run(arguments: Arguments, kind: SocketKind) -> Result<(), Errno> {
         }
     }
     open.into_iter().flatten().for_each(finish);
+    if plan.in_place {
+        let Calls { in_place, copied } = calls;
+        say(format_args!("linux: {in_place} calls sent in place, {copied} by a copy"));
+    }
     if connections > 1 {
         say(format_args!("linux: {connections} connections, {total} bytes sent"));
     }
@@ -127,7 +153,12 @@ pub fn connect(to: u32, port: u32, kind: SocketKind) -> Result<Fd, Errno> {
     }
 }
 
-fn send(fd: Fd, plan: &Plan, message: &mut [u8; LONGEST]) -> Result<Sent, Errno> {
+fn send(
+    fd: Fd,
+    plan: &Plan,
+    message: &mut [u8; LONGEST],
+    calls: &mut Calls,
+) -> Result<Sent, Errno> {
     let (mut at, mut sum) = (0, Sum::default());
     let mut due = linux::now() + plan.period;
     for number in 0..plan.messages() {
@@ -136,7 +167,9 @@ fn send(fd: Fd, plan: &Plan, message: &mut [u8; LONGEST]) -> Result<Sent, Errno>
         sum.add(bytes);
         let mut rest = &*bytes;
         while !rest.is_empty() {
-            match linux::send(fd, rest) {
+            let sent =
+                if plan.in_place { send_in_place(fd, rest, calls) } else { linux::send(fd, rest) };
+            match sent {
                 Ok(sent) => rest = rest.get(sent..).unwrap_or(&[]),
                 Err(errno @ (Errno::PIPE | Errno::RESET | Errno::NOT_CONNECTED)) => {
                     return Ok(Sent::Reset(errno));
@@ -151,6 +184,28 @@ fn send(fd: Fd, plan: &Plan, message: &mut [u8; LONGEST]) -> Result<Sent, Errno>
         }
     }
     Ok(Sent::All(at, sum))
+}
+
+/// Sends bytes without a copy, and waits until Linux does not need them any more.
+fn send_in_place(fd: Fd, bytes: &[u8], calls: &mut Calls) -> Result<usize, Errno> {
+    const ERROR: i16 = 8;
+    let sent = linux::send_in_place(fd, bytes)?;
+    loop {
+        match linux::sent_in_place(fd) {
+            // Only one call is pending at a time.
+            Ok(is_copied) => {
+                *if is_copied { &mut calls.copied } else { &mut calls.in_place } += 1;
+                return Ok(sent);
+            }
+            Err(Errno::AGAIN) => {}
+            Err(errno) => return Err(errno),
+        }
+        let mut polls = [Poll { fd, wanted: 0, came: 0 }];
+        linux::poll(&mut polls)?;
+        if polls[0].came & ERROR == 0 {
+            return Err(Errno::RESET);
+        }
+    }
 }
 
 /// Ends a connection once the receiver has seen all of it: it ends its side then.

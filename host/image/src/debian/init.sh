@@ -1,7 +1,8 @@
 #!/bin/busybox sh
 # The first process of weir's Linux guest. The kernel command line selects what it does:
 #   weir.run=A,B,..   scenarios, in this order: cyclictest devices disk memory-stressor memtest sgi shell steal
-#                     net netload outside serve fetch send* receive* ping* pong* give* take* reload suspend poweroff reboot
+#                     net netload outside serve fetch send* receive* ping* pong* give* take* chains reload suspend poweroff reboot
+#                     chains counts the buffers of each packet that is sent from then on, and the next one prints how many packets had how many
 #   weir.NAME=A,B,..  arguments of weir-vsock-tool for the scenario NAME, which begins with send, receive, ping or pong
 #   weir.NAME=ADDR    address of socat for the scenario NAME, which begins with give or take: where 100000 lines go, or come from
 #   weir.address=IP   of the network device, which net turns on; weir.peer=IP the peer: fetch gets from it what serve gives, netload gets echoes
@@ -71,8 +72,28 @@ run_disk() {
 run_talk() {
     load_modules || return 1
     case $1 in send*) verb=send ;; receive*) verb=receive ;; ping*) verb=ping ;; *) verb=pong ;; esac
+    case $(word "weir.$1") in *fragment=1*)
+        # Locked pages stay where they are, and Linux keeps no more memory free than it did.
+        echo 0 >/proc/sys/vm/compact_unevictable_allowed
+        echo 0 >/proc/sys/vm/watermark_boost_factor ;;
+    esac
     # shellcheck disable=SC2046 # A list of words.
     weir-vsock-tool $verb $(word "weir.$1" | tr , ' ')
+}
+
+# Counts the calls by which Linux puts a packet into a ring, by the number of buffers that the device reads. Prints these counts
+# when they are counted already, and begins anew.
+run_chains() {
+    events=/sys/kernel/tracing/events/kprobes/chains
+    if [ ! -d $events ]; then
+        mount -t tracefs trace /sys/kernel/tracing
+        # The third argument.
+        echo 'p:chains virtqueue_add_sgs buffers=%x2:u32' >/sys/kernel/tracing/kprobe_events &&
+            echo 'hist:keys=buffers:sort=buffers' >$events/trigger && echo 1 >$events/enable
+        return
+    fi
+    say "chains $(awk -F '[ ,:}]+' '/^[{] buffers/ && $3 > 0 { print $5 " of " $3 }' $events/hist | tr '\n' ' ')"
+    echo 'hist:keys=buffers:sort=buffers:clear' >>$events/trigger
 }
 
 # The same by Debian's socat: both ends print the sum of what they gave or took.
@@ -279,7 +300,7 @@ failed=
 ending=
 for scenario in $(word weir.run | tr , ' '); do
     case $scenario in
-        net | netload | outside | serve | fetch | cyclictest | devices | disk | memtest | reload | sgi | shell | steal | suspend)
+        net | netload | outside | serve | fetch | chains | cyclictest | devices | disk | memtest | reload | sgi | shell | steal | suspend)
             "run_$scenario" || failed="$failed $scenario" ;;
         memory-stressor) run_memory_stressor || failed="$failed $scenario" ;;
         give* | take*) run_socat "$scenario" || failed="$failed $scenario" ;;

@@ -49,6 +49,15 @@ impl Initramfs {
     ];
 }
 
+/// The RAM disk for virtio sockets on MMIO. Kernels that have the PCI transport built in load no
+/// module for it.
+pub const SOCKETS_ON_MMIO: Initramfs = Initramfs {
+    name: "sockets",
+    modules: &MMIO_SOCKET_MODULES,
+    has_vsock_tool: true,
+    ..Initramfs::BUSYBOX
+};
+
 /// `cyclictest`, the shared objects that it names as needed, and the loader.
 pub const CYCLICTEST: [&str; 6] = [
     "bin/cyclictest",
@@ -96,6 +105,10 @@ const SOCKET_MODULES: [&str; 7] = [
     "net/vmw_vsock/vmw_vsock_virtio_transport_common.ko",
     "net/vmw_vsock/vmw_vsock_virtio_transport.ko",
 ];
+
+/// The modules of virtio sockets on MMIO alone, in the same order.
+const MMIO_SOCKET_MODULES: [&str; 4] =
+    [SOCKET_MODULES[0], SOCKET_MODULES[4], SOCKET_MODULES[5], SOCKET_MODULES[6]];
 
 /// The modules of a virtio network device on MMIO, in the order in which [`INIT`] loads them.
 const NETWORK_MODULES: [&str; 4] = [

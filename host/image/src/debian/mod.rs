@@ -1,5 +1,5 @@
-//! Linux guests, their initial RAM disks and U-Boot, made of Debian's arm64 packages, and a newer
-//! QEMU (`qemu`).
+//! Linux guests, their initial RAM disks and U-Boot, made of Debian's arm64 packages, newer
+//! kernels for tests (`kernels`), and a newer QEMU (`qemu`).
 //!
 //! A lock file names each package with its version, its SHA-256 and its path in a mirror. The
 //! packages are downloaded once (`mirror`) and unpacked into one directory of the cache
@@ -7,6 +7,7 @@
 //! needed after the first call.
 
 mod initramfs;
+mod kernels;
 mod mirror;
 mod packages;
 mod qemu;
@@ -23,6 +24,7 @@ use std::{
 };
 
 pub use initramfs::Initramfs;
+pub use kernels::NewerKernel;
 pub use packages::Package;
 use packages::{directory, listed, unpacked};
 pub use qemu::{install_qemu, installed_qemu};

@@ -88,8 +88,11 @@ pub fn unpack(package: &Path, into: &Path) -> Result {
         for file in files.entries().map_err(at(package))? {
             let mut file = file.map_err(at(package))?;
             let path = file.path().map_err(at(package))?;
-            let is_module = path.extension().is_some_and(|end| end == "ko");
-            if !is_module || MODULES.concat().into_iter().any(|module| path.ends_with(module)) {
+            // The modules of newer kernels are compressed.
+            let name = path.to_string_lossy();
+            let name = Path::new(name.strip_suffix(".xz").unwrap_or(&name));
+            let is_module = name.extension().is_some_and(|end| end == "ko");
+            if !is_module || MODULES.concat().into_iter().any(|module| name.ends_with(module)) {
                 file.unpack_in(into).map_err(at(package))?;
             }
         }

@@ -1,9 +1,9 @@
-use super::super::{KERNEL_PREFIX, LOCK, packages, packages::*, qemu, read};
+use super::super::{KERNEL_PREFIX, LOCK, NewerKernel, kernels, packages, packages::*, qemu, read};
 use std::{fs, io::Write as _, path::Path};
 
 #[test]
 fn the_locks_have_one_kernel_and_whole_lines() {
-    for lock in [LOCK, qemu::LOCK] {
+    for lock in [LOCK, kernels::LOCK, qemu::LOCK] {
         let lines = lock.lines().filter(|line| !line.starts_with('#'));
         assert_eq!(lines.count(), listed(lock).len());
         for package in listed(lock) {
@@ -14,6 +14,13 @@ fn the_locks_have_one_kernel_and_whole_lines() {
     let packages = packages();
     let kernels = packages.iter().filter(|package| package.name.starts_with(KERNEL_PREFIX));
     assert_eq!(kernels.count(), 1);
+    let newer = listed(kernels::LOCK);
+    for kernel in NewerKernel::ALL {
+        assert!(newer.iter().any(|package| package.name.ends_with(kernel.release)), "{kernel:?}");
+    }
+    assert!(newer.iter().all(|package| {
+        NewerKernel::ALL.iter().any(|kernel| package.name.ends_with(kernel.release))
+    }));
 }
 
 #[test]
@@ -60,12 +67,19 @@ fn a_package_is_unpacked_without_unneeded_modules() {
     fs::create_dir(&into).unwrap();
     let needed = "./lib/modules/6.1/kernel/drivers/block/virtio_blk.ko";
     let unneeded = "./lib/modules/6.1/kernel/drivers/block/loop.ko";
-    let files: [(&str, &[u8]); 3] =
-        [("./usr/bin/program", b"text"), (needed, b"module"), (unneeded, b"module")];
+    let [needed_xz, unneeded_xz] = [needed, unneeded].map(|name| format!("{name}.xz"));
+    let files: [(&str, &[u8]); 5] = [
+        ("./usr/bin/program", b"text"),
+        (needed, b"module"),
+        (unneeded, b"module"),
+        (&needed_xz, b"module"),
+        (&unneeded_xz, b"module"),
+    ];
     fs::write(&file, deb(&files)).unwrap();
     unpack(&file, &into).unwrap();
     assert_eq!(fs::read(into.join("usr/bin/link")).unwrap(), b"text");
     assert!(into.join(needed).exists() && !into.join(unneeded).exists());
+    assert!(into.join(needed_xz).exists() && !into.join(unneeded_xz).exists());
     fs::write(&file, b"!<arch>\n").unwrap();
     let error = unpack(&file, &into).unwrap_err().text;
     assert!(error.ends_with("x.deb: this Debian package has no data.tar.xz"), "{error}");
