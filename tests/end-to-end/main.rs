@@ -23,6 +23,7 @@ mod qemu_focus;
 mod qemu_guests;
 mod qemu_guests_in_c;
 mod qemu_linux;
+mod qemu_linux_messages;
 mod qemu_memory;
 mod qemu_net;
 mod qemu_observe;

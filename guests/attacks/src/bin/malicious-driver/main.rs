@@ -10,6 +10,9 @@
 //! the first of an operation asks for, or of none with `stray=1`. The first round begins at
 //! `start_us=` (0) by the counter.
 //!
+//! With `accepts=BYTES`, at most 64 KiB, it accepts a connection and announces so much room. When
+//! that many bytes have arrived it breaks a ring, and stays.
+//!
 //! With `breaks=1` it breaks a ring in the end, waits until the device says so, and stays; with
 //! `breaks=net` it does so with its network device, and nothing else.
 //!
@@ -22,6 +25,7 @@
 #![no_std]
 #![no_main]
 
+mod accepting;
 mod controls;
 mod device;
 
@@ -41,14 +45,17 @@ entry!(main);
 /// Bytes of a ring's areas.
 const AREA: usize = 4096;
 
-/// Three areas for each of two queues, and what packets are made of.
+/// Three areas for each of two queues, what packets are made of, and what is received.
 #[repr(C, align(4096))]
-struct Areas(UnsafeCell<[[u8; AREA]; 7]>);
+struct Areas(UnsafeCell<[[u8; AREA]; AREAS_LEN]>);
+
+/// The last 32 are to receive into.
+const AREAS_LEN: usize = 7 + 32;
 
 // SAFETY: one core, and only raw accesses.
 unsafe impl Sync for Areas {}
 
-static AREAS: Areas = Areas(UnsafeCell::new([[0; AREA]; 7]));
+static AREAS: Areas = Areas(UnsafeCell::new([[0; AREA]; AREAS_LEN]));
 
 fn area(number: u64) -> u64 {
     AREAS.0.get() as u64 + number * AREA as u64
@@ -83,6 +90,10 @@ fn main(board: &'static Board) -> ! {
             sleep((before + 1) * every);
         }
     };
+    if board.args.get("accepts").is_some() {
+        accepting::run(device, board.args.number("accepts", 4096) as u32);
+        break_ring(device, socket.intid);
+    }
     if board.args.get("controls").is_some() {
         // By then, receivers listen.
         sleep(time::ns_to_ticks(board.args.number("start_us", 0) * 1000, time::frequency()));
