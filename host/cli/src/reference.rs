@@ -186,7 +186,7 @@ const fn of<T: JsonSchema>() -> SchemaOf {
 
 /// The commands and files whose JSON has types: whether it is a list, and the types of the object
 /// or of each object in the list.
-static OUTPUTS: [(&str, bool, &[SchemaOf]); 22] = [
+static OUTPUTS: [(&str, bool, &[SchemaOf]); 23] = [
     ("check", true, &[of::<CheckedFile>(), of::<RefusedFile>()]),
     ("plan", false, &[of::<Planned>(), of::<Unplanned>(), of::<RefusedFile>()]),
     ("analyze", false, &[of::<AnalyzedFile>(), of::<RefusedAnalysis>()]),

@@ -47,6 +47,12 @@ impl Initramfs {
         // 12 MB.
         Self { name: "debian-socat", program: &SOCAT, modules: &SOCKET_MODULES, ..Self::BUSYBOX },
     ];
+
+    /// Returns whether a file is one of the kernel's modules in it.
+    #[must_use]
+    pub fn has_module(self, file: &str) -> bool {
+        self.modules.contains(&file)
+    }
 }
 
 /// The RAM disk for virtio sockets on MMIO. Kernels that have the PCI transport built in load no

@@ -39,14 +39,14 @@ impl NewerKernel {
         let guests = unpacked(cache, GUESTS_LOCK)?;
         let packages = unpacked(cache, LOCK)?;
         let modules = packages.join(format!("usr/lib/modules/{}/kernel", self.release));
+        let kind = initramfs::SOCKETS_ON_MMIO;
         let file = |name: &str| {
-            if name.ends_with(".ko") {
+            if kind.has_module(name) {
                 module(&modules.join(format!("{name}.xz")))
             } else {
                 read(&guests, name)
             }
         };
-        let kind = initramfs::SOCKETS_ON_MMIO;
         let archive = initramfs::archive(kind, self.release, Some(vsock_tool), file)?;
         let initrd = cache.join(format!("initramfs-{}-{}.cpio", kind.name, self.release));
         replace(&initrd, &archive)?;
