@@ -141,7 +141,7 @@ impl WhyReport {
 /// # fn main() -> weir_image::Result {
 /// let subject = Some(Subject::Flow("messages".to_owned()));
 /// let report = why(Path::new("runs/2026-01-31T12-00-00Z"), &WhyQuery { subject, number: None })?;
-/// assert_eq!(report.total_ns, report.parts.iter().map(|part| part.ns).sum());
+/// assert_eq!(report.total_ns, report.parts.iter().map(|part| part.ns).sum::<u64>());
 /// # Ok(())
 /// # }
 /// ```
