@@ -316,7 +316,7 @@ fn print(figures: &Value, out: &mut impl Write) -> Result {
     writeln!(out, "{rows}")?;
     let mut rows = table(copies_header());
     for copy in figures["copies"].as_array().into_iter().flatten() {
-        rows.add_row(copies_row(copy, |value| value.to_string()));
+        rows.add_row(copies_row(copy, ToString::to_string));
     }
     writeln!(out, "{rows}")?;
     match copies::crossover(&figures["copies"]) {
