@@ -1,4 +1,4 @@
-//! From the first line of Rust to the first guest.
+//! The boot: from the first Rust function to the first guest.
 
 use crate::{
     arch::{
@@ -31,15 +31,15 @@ use weir_trace::wire::What;
 use weir_units::{CoreId, Pa};
 use weir_vdev::smccc::{ARCH_WORKAROUND_2, Mitigations};
 
-/// On the boot core, at its high address, with the MMU on. `device_tree` and `image` are physical
-/// addresses.
+/// Boots the hypervisor on the boot core, at its virtual address, with the MMU on. `device_tree`
+/// and `image` are physical addresses.
 pub extern "C" fn boot_main(device_tree: u64, image: u64) -> ! {
-    // SAFETY: the boot core is core 0, and this is the first thing it does.
+    // SAFETY: the boot core is core 0, and it executes this first.
     let core = unsafe { cpu::claim(CoreId(0)) };
     timer::start();
     // SAFETY: called once, here, and no other core runs.
     let Ok(mut stage1) = (unsafe { Stage1::begin(Pa(image)) }) else {
-        // Without its map EL2 has no UART to say so on.
+        // Without its device mappings EL2 has no UART to report the error on.
         loop {
             wait_for_interrupt();
         }
@@ -70,7 +70,7 @@ pub extern "C" fn boot_main(device_tree: u64, image: u64) -> ! {
         ]),
         Err(damage) => notice::refuse(&[b"refuses its image: ", damage.message().as_bytes()]),
     };
-    // SAFETY: the system has its tables alone of these bytes.
+    // SAFETY: the system refers only to its tables, which are kept.
     unsafe { stage1.forget(0, system.header.tables_len.into()) };
     check_memory(&mut stage1, device_tree, system);
     if !gic::present() {
@@ -90,19 +90,21 @@ pub extern "C" fn boot_main(device_tree: u64, image: u64) -> ! {
     bring_up(core, system)
 }
 
-/// On the boot core, after the hypervisor moved into its page classes, on a new stack.
+/// Continues the boot on the boot core, after the hypervisor moved into its page classes, on a new
+/// stack.
 pub extern "C" fn boot_moved() -> ! {
-    // SAFETY: the boot core is core 0; `boot_main`, which had the reference before, does not go on.
+    // SAFETY: the boot core is core 0; `boot_main`, which had the reference before, does not
+    // continue.
     let core = unsafe { cpu::claim(CoreId(0)) };
     bring_up(core, system::get())
 }
 
-/// Everything that the boot core does where the hypervisor stays.
+/// Does the rest of the boot core's work, at the final place of the hypervisor.
 fn bring_up(core: &'static mut cpu::Core, system: &'static PackedSystem<'static>) -> ! {
     crate::trace::clear();
     if system.broker().is_some() {
-        // SAFETY: `PackedSystem::parse` checked that it is RAM without another owner, and the
-        // callers have mapped it; no VM runs yet.
+        // SAFETY: `PackedSystem::parse` checked that the exchange is RAM without another owner, and
+        // the callers have mapped it; no VM runs yet.
         virtio::init(unsafe { memory::exchange() });
     }
     let console_core = CoreId(system.header.console_core as u8);
@@ -134,11 +136,11 @@ fn bring_up(core: &'static mut cpu::Core, system: &'static PackedSystem<'static>
                   fewer pieces",
             ]);
         };
-        // SAFETY: the boot core, and no other runs.
+        // SAFETY: this is the boot core, and no other core runs.
         unsafe { vm::init(view, root) };
     }
     vm::focus::init();
-    // SAFETY: the boot core, no other runs, and no window is in use.
+    // SAFETY: this is the boot core, no other core runs, and no window is in use.
     found += unsafe {
         if system.is_divided() { divided::read_back(system) } else { ownership::of_image(system) }
     };
@@ -182,10 +184,10 @@ fn bring_up(core: &'static mut cpu::Core, system: &'static PackedSystem<'static>
     start_core(core)
 }
 
-/// On each other core.
+/// Starts each core other than the boot core.
 pub extern "C" fn secondary_main(index: u64) -> ! {
-    // SAFETY: each core starts once, with the number that the boot core gave, or by which it chose
-    // the core's entry of the spin table: below MAX_CORES, and not 0.
+    // SAFETY: each core starts once. The boot core passed the number, or chose the core's entry of
+    // the spin table by it; it is below MAX_CORES, and not 0.
     let core = unsafe { cpu::claim(CoreId(index as u8)) };
     start::came(core.id);
     start_core(core)
@@ -206,7 +208,7 @@ fn start_core(core: &'static mut cpu::Core) -> ! {
     }
     let header = system::get().header;
     if core.id == console::core() {
-        // SAFETY: on the console core, once; `Stage1::begin` was before this core started.
+        // SAFETY: called once, on the console core; `Stage1::begin` ran before this core started.
         core.wire = Some(unsafe { Wire::take() });
         gic::PhysicalLine::new(UART_LINE, core.id).claim(core.id);
         let period_ns = header.heartbeat_ns;
@@ -244,13 +246,13 @@ fn check_ownership(found: Found, is_divided: bool) {
     }
 }
 
-/// Compares the RAM and the SMMU in the machine's device tree with the system's needs. Without a
-/// device tree the board file counts.
+/// Compares the RAM and the SMMU in the machine's device tree with the needs of the system. Without
+/// a device tree the values of the board file are used.
 fn check_memory(stage1: &mut Stage1, device_tree: u64, system: &PackedSystem) {
     let needs_smmu = !system.pci().is_empty();
     let machine = machine(stage1, device_tree, needs_smmu);
-    // The device tree lies in RAM that may be a VM's.
-    // SAFETY: `machine` has given nothing of it out but a number and a truth value.
+    // The device tree is unmapped because it lies in RAM that may belong to a VM.
+    // SAFETY: `machine` has returned only a number and a flag, and no reference to the device tree.
     unsafe {
         stage1.forget(1, 0);
         stage1.forget(2, 0);
@@ -262,7 +264,7 @@ fn check_memory(stage1: &mut Stage1, device_tree: u64, system: &PackedSystem) {
               QEMU's machine with iommu=smmuv3",
         ]);
     }
-    // All RAM below the last page with an owner.
+    // All RAM below the end of the last page with an owner.
     let needed = |&(base, top): &(u64, u64)| top.min(system.header.memory_end).saturating_sub(base);
     let needed = RAM.iter().map(needed).sum::<u64>();
     if ram < needed {
@@ -287,8 +289,8 @@ fn machine(stage1: &mut Stage1, device_tree: u64, asks_smmu: bool) -> Option<Mac
     if device_tree == 0 || !device_tree.is_multiple_of(8) || !in_ram {
         return None;
     }
-    // SAFETY: the boot protocol has the device tree in RAM, and nothing writes to it now. It is
-    // mapped until `check_memory` takes it out, before any VM starts.
+    // SAFETY: by the boot protocol the device tree is in RAM, and nothing writes to it now. It
+    // stays mapped until `check_memory` unmaps it, before any VM starts.
     let header =
         unsafe { stage1.read_only(1, Pa(device_tree), machine::HEADER_LEN as u64) }.ok()?;
     let total = machine::tree_len(header)?;

@@ -1,9 +1,10 @@
-//! The memory budget of a vCPU: counts its accesses, asks the regulator (`weir_budget`), throttles
-//! the vCPU when the budget is spent, and wakes it when the budget is replenished.
+//! The memory budget of a vCPU: counts the vCPU's memory accesses, asks the regulator
+//! (`weir_budget`), throttles the vCPU when the budget is spent, and wakes it when the budget is
+//! replenished.
 //!
-//! Counts come from the core's PMU, which interrupts at a limit, or from the counter page, which
-//! QEMU's plug-in writes and EL2 polls: before the rest of the budget can be spent, but not more
-//! often than the key `poll` states.
+//! The counts come from the core's PMU, which interrupts at a limit, or from the counter page,
+//! which QEMU's plug-in writes and EL2 polls. EL2 polls it before the rest of the budget can be
+//! spent, but not more often than the key `poll` allows.
 
 use crate::{
     arch::{
@@ -27,36 +28,38 @@ use weir_trace::counter_page::CounterPage;
 use weir_trace::record::{Accesses, MOST_OTHER};
 use weir_units::{CoreId, Nanos};
 
-/// The counter page. QEMU's plug-in finds it by this name and writes it.
+/// The counter page. QEMU's plug-in finds it by this symbol name and writes to it.
 #[unsafe(export_name = "weir_counter_page")]
 static COUNTER_PAGE: CounterPage = CounterPage::new();
 
-/// Returns the counter page. The compiler sees no store to it and would take it for a constant.
+/// Returns the counter page. `black_box` is needed because the compiler sees no store to the page
+/// and would treat it as a constant.
 #[inline(always)]
 fn counter_page() -> &'static CounterPage {
     core::hint::black_box(&COUNTER_PAGE)
 }
 
-/// Returns the counts of core `core` in the counter page, of all VMs that ran there.
+/// Returns the counts of core `core` in the counter page; they include all VMs that ran on the
+/// core.
 #[inline(always)]
 fn counted_on(core: CoreId) -> Counts {
     let (reads, writes) = counter_page().counts(core.index() % MAX_CORES);
     Counts { reads, writes }
 }
 
-/// What MemGuard's VMs share: one pool for all of them.
+/// The budget that the VMs under MemGuard share: one pool for all of them.
 static MEMGUARD: GroupBudget = GroupBudget::new();
 
 /// A core's access to the budget of one of its vCPUs, if the vCPU has one.
 pub type Handle = Optional<&'static mut Budget, { Features::BUDGETS.is_built() }>;
 
-/// The budgets of each core's vCPUs: in addition to the cores' own data, which are small so that
-/// one instruction reaches each field.
+/// The budgets of each core's vCPUs. They are not part of the per-core data, which must stay small
+/// so that one instruction reaches each of its fields.
 static BUDGETS: [[CoreLocal<Option<Budget>>; MAX_VMS]; MAX_CORES] =
     [const { [const { CoreLocal(UnsafeCell::new(None)) }; MAX_VMS] }; MAX_CORES];
 
-/// Starts the budget of the vCPU at `vcpu_ref`, number `place` on core `core`; none if it has no
-/// memory budget. Called on that core, once for each place.
+/// Starts the budget of the vCPU at `vcpu_ref`, number `place` on core `core`; returns none if the
+/// vCPU has no memory budget. Called on that core, once for each place.
 pub fn start(core: CoreId, place: usize, vcpu_ref: &VcpuRef) -> Handle {
     if !Features::BUDGETS.is_built() {
         return Handle::NONE;
@@ -67,23 +70,24 @@ pub fn start(core: CoreId, place: usize, vcpu_ref: &VcpuRef) -> Handle {
     Handle::new(budget.as_mut())
 }
 
-/// The greatest budget that a record can hold. A larger one, or none, is recorded as this.
+/// The largest budget that a record can hold. A larger budget, or an unlimited one, is recorded as
+/// this value.
 const MOST_RECORDED: Counts = Counts { reads: MOST_OTHER, writes: MOST_OTHER };
 
-/// Markers for QEMU's plug-in: a period begins, a budget is spent, a budget was polled and the vCPU
-/// goes on.
+/// Markers for QEMU's plug-in: a period begins; a budget is spent; a budget was polled and the vCPU
+/// continues.
 const MARK_REPLENISH: u32 = 32;
 const MARK_OVERFLOW: u32 = 33;
 const MARK_POLL: u32 = 34;
 
-/// What counts the accesses.
+/// The source of the counts.
 #[derive(Clone, Copy)]
 enum Source {
     Pmu(Pmu),
     CounterPage {
-        /// Nanoseconds between two polls, at least.
+        /// Shortest time between two polls, in nanoseconds.
         poll: u64,
-        /// The least time of an instruction, in nanoseconds.
+        /// Shortest time of an instruction, in nanoseconds.
         access: u64,
     },
 }
@@ -95,41 +99,42 @@ pub struct Budget {
     regulator: Regulator,
     group: &'static GroupBudget,
     periods: Periods,
-    /// When the next period begins.
+    /// Time at which the next period begins, in ns.
     boundary: u64,
-    /// When it is to be asked next, by the clock.
+    /// Time at which the regulator must be asked next, in ns.
     pub deadline: u64,
     /// Whether the vCPU may run.
     runs: bool,
-    /// Whether it has nothing to run.
+    /// Whether the vCPU has nothing to run.
     off: bool,
-    /// Whether EL2 loads its VM's image, on its budget.
+    /// Whether EL2 loads the VM's image and charges the accesses to this budget.
     loads: bool,
-    /// Whether the regulator is plain, and the PMU counts for it.
+    /// Whether the regulator is a plain one and the PMU is its source.
     plain: bool,
-    /// Whether the short steps can be tried: it is plain, and its vCPU is on the core and not off.
+    /// Whether the fast steps can be tried: the regulator is plain, and the vCPU is on the core and
+    /// not off.
     quick: bool,
-    /// The counts when this period began, and those at which the vCPU was last told to stop.
+    /// The counts when this period began, and the counts at which the vCPU must stop.
     begun: Counts,
     limit: Counts,
-    /// The budget of its VM, and the number of changes to it that this includes.
+    /// The budget of the VM, and the number of changes to it that `full` includes.
     full: Counts,
     changes: u32,
-    /// Whether there are two budgets, of reads and of writes.
+    /// Whether there are separate budgets for reads and writes.
     two: bool,
-    /// The counts since another vCPU has the core.
+    /// The counts at the moment when another vCPU got the core; none while this vCPU has it.
     away: Option<Counts>,
-    /// What the counter page counted of others on this core, less what EL2 did for this vCPU;
-    /// modulo 2^64.
+    /// The accesses that the counter page counted for other vCPUs on this core, minus the accesses
+    /// that EL2 made for this vCPU; modulo 2^64.
     others: Counts,
-    /// Polls of the counter page in this period, and how late the latest of them came, in ns.
+    /// Number of polls of the counter page in this period, and the largest delay of a poll, in ns.
     polls: u64,
     late: u64,
 }
 
 impl Budget {
-    /// The budget of the vCPU at `vcpu_ref`, running from now on; none if its VM's bandwidth is not
-    /// regulated. On its core.
+    /// Starts the budget of the vCPU at `vcpu_ref`, which counts from now on; returns none if the
+    /// VM has no memory budget. Called on the vCPU's core.
     fn start(core: CoreId, vcpu_ref: &VcpuRef) -> Option<Self> {
         let system = system::get();
         let view = vcpu_ref.vm.view();
@@ -177,36 +182,36 @@ impl Budget {
             late: 0,
         };
         budget.step(vcpu_ref, core, timer::now_ns(), Event::Start);
-        // Until the VM's first boot begins.
+        // The vCPU counts as off until the VM's first boot begins.
         budget.off = true;
         Some(budget)
     }
 
-    /// Its vCPU is about to run on a core that it shares.
+    /// Continues the budget: its vCPU is about to run on a core that it shares.
     pub fn resume(&mut self, vcpu_ref: &VcpuRef, core: CoreId) {
         self.off = false;
         self.step(vcpu_ref, core, timer::now_ns(), Event::Count);
     }
 
-    /// EL2 begins to load its VM's image.
+    /// Notes that EL2 begins to load the VM's image.
     pub fn begin_load(&mut self, vcpu_ref: &VcpuRef, core: CoreId) {
         (self.off, self.loads) = (false, true);
         self.step(vcpu_ref, core, timer::now_ns(), Event::Descheduled);
     }
 
-    /// Whether its vCPU has nothing to run.
+    /// Returns whether the vCPU has nothing to run.
     #[must_use]
     pub fn is_off(&self) -> bool {
         self.off
     }
 
-    /// Whether EL2 loads its VM's image on its budget.
+    /// Returns whether EL2 loads the VM's image and charges the accesses to this budget.
     #[must_use]
     pub fn is_loading(&self) -> bool {
         self.loads
     }
 
-    /// EL2 made up to so many accesses for its VM, which the source does not count.
+    /// Charges `accesses`, the most that EL2 made for the VM, which the source does not count.
     pub fn charge(&mut self, vcpu_ref: &VcpuRef, core: CoreId, accesses: Counts) {
         if let Some(away) = &mut self.away {
             *away = away.plus(accesses);
@@ -218,7 +223,7 @@ impl Budget {
         self.step(vcpu_ref, core, timer::now_ns(), Event::Descheduled);
     }
 
-    /// Its vCPU, which does not have the core, is to run from now on.
+    /// Notes that the vCPU, which does not have the core, wants to run from now on.
     pub fn come_on(&mut self, vcpu_ref: &VcpuRef, core: CoreId) {
         (self.off, self.loads) = (false, false);
         self.step(vcpu_ref, core, timer::now_ns(), Event::Descheduled);
@@ -235,7 +240,7 @@ impl Budget {
         }
     }
 
-    /// Another vCPU gets the core: nothing counts for this one any more.
+    /// Stops counting for this vCPU, because another vCPU gets the core.
     pub fn leave(&mut self, core: CoreId) {
         let counts = self.counts(core);
         if let Source::Pmu(_) = self.source {
@@ -245,7 +250,7 @@ impl Budget {
         self.quick = false;
     }
 
-    /// This one's vCPU gets the core again.
+    /// Resumes counting for this vCPU, which gets the core again.
     pub fn enter(&mut self, core: CoreId) {
         let Some(counts) = self.away.take() else { return };
         match &mut self.source {
@@ -256,12 +261,12 @@ impl Budget {
             }
             Source::CounterPage { .. } => self.others = counted_on(core).wrapping_minus(counts),
         }
-        // A poll that was due while another vCPU had the core is not late.
+        // A poll that became due while another vCPU had the core does not count as late.
         self.deadline = u64::MAX;
     }
 
-    /// The step at `now` if it is the commonest one, at the start of a period; the vCPU runs then.
-    /// False, and only the counts are up to date, where [`Self::step`] is due.
+    /// Does the most frequent kind of step, the start of a period at `now`, after which the vCPU
+    /// may run. Returns false if [`Self::step`] is needed; then only the counts have been updated.
     #[inline(always)]
     pub fn begin_quickly(&mut self, vcpu_ref: &VcpuRef, now: u64) -> bool {
         let Source::Pmu(pmu) = &mut self.source else { return false };
@@ -285,7 +290,8 @@ impl Budget {
         true
     }
 
-    /// The step at `now` if the budget is spent, and nothing else is due.
+    /// Stops the vCPU at `now` if its budget is spent and nothing else is due; returns whether it
+    /// did.
     #[inline(always)]
     pub fn stop_quickly(&mut self, vcpu_ref: &VcpuRef, now: u64) -> bool {
         let Source::Pmu(pmu) = &mut self.source else { return false };
@@ -305,7 +311,7 @@ impl Budget {
         true
     }
 
-    /// Asks the regulator, and sees to it that it is asked again in time.
+    /// Asks the regulator, and arranges for it to be asked again in time.
     #[inline(never)]
     pub fn step(&mut self, vcpu_ref: &VcpuRef, core: CoreId, now: u64, event: Event) {
         let event = if self.off { Event::Stop } else { event };
@@ -329,7 +335,8 @@ impl Budget {
         }
         if now >= self.boundary {
             let next = self.boundary.saturating_add(self.periods.period().0);
-            // At the start, and after periods that passed unseen, it takes a division.
+            // At the start, and after periods that passed without a step, the next boundary needs a
+            // division.
             self.boundary = if self.boundary != 0 && now < next {
                 next
             } else {
@@ -347,8 +354,8 @@ impl Budget {
             if event != Event::Stop && !self.loads {
                 mark::<MARK_POLL>();
             }
-            // A poll in each microsecond would overwrite the ring before the host has read it, so
-            // only those are recorded that change something.
+            // Only polls that change something are recorded: a record in each microsecond would
+            // overwrite the ring before the host has read it.
             if limit != held || !self.runs {
                 self.record(vcpu_ref, RecordKind::Draw, used);
             }
@@ -364,11 +371,11 @@ impl Budget {
         match &mut self.source {
             Source::Pmu(_) if self.away.is_some() => {}
             Source::Pmu(pmu) if run => pmu.interrupt_at(limit),
-            // Nothing is counted while it waits, so that no interrupt can come but the one that
-            // did.
+            // While the vCPU waits nothing is counted, so no further interrupt can come; the one
+            // that came is cleared.
             Source::Pmu(_) => Pmu::forget(),
-            // What is off counts nothing: its next poll is the boundary's, and the first when it is
-            // on again.
+            // A vCPU that is off counts nothing. Its next poll is at the period boundary, or when
+            // it is on again.
             Source::CounterPage { poll, access } if run && !self.off && !self.loads => {
                 let left = |limit: u64, count: u64| limit.saturating_sub(count);
                 let left = left(limit.reads, counts.reads).min(left(limit.writes, counts.writes));
@@ -383,8 +390,8 @@ impl Budget {
         }
     }
 
-    /// Records something about the budget: what was `used` of it, and what it is; 0 in a period in
-    /// which a debt leaves nothing.
+    /// Records an event of the budget: how much of it is `used`, and its size, which is 0 in a
+    /// period in which a debt leaves nothing.
     #[inline(never)]
     fn record(&self, vcpu_ref: &VcpuRef, kind: RecordKind, used: Counts) {
         let budget = self.limit.minus(self.begun).least(MOST_RECORDED);
@@ -395,7 +402,8 @@ impl Budget {
         }
     }
 
-    /// Returns whether a source counts the accesses of the vCPU, which has run.
+    /// Returns whether a source counts the accesses of the vCPU, which has run; a vCPU that is off
+    /// or loading needs none.
     #[inline(always)]
     #[must_use]
     pub fn is_counted(&self) -> bool {
@@ -405,12 +413,13 @@ impl Budget {
             || counter_page().is_counting()
     }
 
-    /// Takes over the budget that its VM was set to, at the start of a period: the core is not
-    /// interrupted for it before.
+    /// Takes over a new budget of the VM. Called at the start of a period; the core is not
+    /// interrupted earlier for a new budget.
     #[inline(always)]
     fn follow(&mut self, vcpu_ref: &VcpuRef) {
-        // Acquire: the budget that `set_budget` stored before it counted. If it stores another one
-        // now, this may find half of it, and the next boundary finds the rest.
+        // Acquire: makes the limits that `set_budget` stored visible before its change is counted.
+        // If `set_budget` stores other limits at the same time, this may read half of them; the
+        // next boundary reads the rest.
         let changes = vcpu_ref.vm.budget.changes.load(Ordering::Acquire);
         if changes != self.changes {
             self.changes = changes;
@@ -427,7 +436,7 @@ impl Budget {
         let limited = |limited: u64, budget| if limited == u64::MAX { limited } else { budget };
         let budget =
             Counts { reads: limited(its.reads, reads), writes: limited(its.writes, writes) };
-        // Refused if it leaves this vCPU nothing: then the old one stays.
+        // The regulator refuses a budget that leaves this vCPU nothing; the old budget then stays.
         if self.regulator.set_budget(budget).is_ok() {
             let tag = vcpu_ref.origin.tag(RecordKind::BudgetChanged, Accesses::All as u32);
             let before = core::mem::replace(&mut self.full, budget).least(MOST_RECORDED);
@@ -438,14 +447,15 @@ impl Budget {
         }
     }
 
-    /// Whether the vCPU must wait for its next budget.
+    /// Returns whether the vCPU must wait for its next budget.
     #[inline(always)]
     #[must_use]
     pub fn holds(&self) -> bool {
         !self.runs
     }
 
-    /// Its vCPU, which keeps the core, goes off or waits, or (`on`) is about to run again.
+    /// Notes that the vCPU, which keeps the core, is about to run again (`on`), or goes off or
+    /// waits.
     pub fn note(&mut self, vcpu_ref: &VcpuRef, core: CoreId, on: bool) {
         let event = if on { Event::Count } else { Event::Stop };
         (self.off, self.loads) = (!on, false);
@@ -453,7 +463,7 @@ impl Budget {
     }
 }
 
-/// Records something about a budget of reads.
+/// Records an event of a budget of reads.
 #[inline(always)]
 fn record_reads(vcpu_ref: &VcpuRef, kind: RecordKind, used: u64, budget: u64) {
     let tag = vcpu_ref.origin.tag(kind, Accesses::All as u32);
@@ -476,8 +486,8 @@ fn group(vcpu_ref: &VcpuRef) -> &'static GroupBudget {
     }
 }
 
-/// Interrupts the other cores with a suspended vCPU that the regulator names in `wake` and that is
-/// of the group `with`. The regulator names each at most once in a period
+/// Interrupts the other cores that have a suspended vCPU of the group `with` that the regulator
+/// names in `wake`. The regulator names each vCPU at most once per period
 /// (`weir_budget::BudgetVerdict::wake`).
 #[cold]
 fn wake_members(core: CoreId, with: &'static GroupBudget, wake: u32) {
@@ -495,8 +505,8 @@ fn wake_members(core: CoreId, with: &'static GroupBudget, wake: u32) {
 }
 
 /// Sets the budget of VM `target` to `budget` from its next period on, if `setter` was granted the
-/// right to this one. No other core is interrupted: each core of the VM reads the budget at its
-/// next period boundary.
+/// right to set this value. No other core is interrupted: each core of the VM reads the budget at
+/// its next period boundary. Returns whether the budget was set.
 #[must_use]
 pub fn set_budget(setter: &Vm, target: u64, budget: Counts) -> bool {
     if !Features::BUDGETS.is_built() {
@@ -512,7 +522,8 @@ pub fn set_budget(setter: &Vm, target: u64, budget: Counts) -> bool {
     if !granted || !within(its.reads, budget.reads) || !within(its.writes, budget.writes) {
         return false;
     }
-    // Two setters at once would be two vCPUs of one VM: each pair is then one that it may set.
+    // Two concurrent setters are two vCPUs of the same VM, so the VM may set each mixture of their
+    // values.
     target.budget.limits[0].store(budget.reads, Ordering::Relaxed);
     target.budget.limits[1].store(budget.writes, Ordering::Relaxed);
     // Release: see `Budget::follow`.

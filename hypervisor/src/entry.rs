@@ -1,4 +1,4 @@
-//! Where execution enters EL2: the start of each core, and the exception vectors.
+//! The entry points of EL2: the start of each core, and the exception vectors.
 
 use crate::{
     arch::memory,
@@ -45,9 +45,9 @@ mod el3 {
     use crate::board;
     use core::arch::global_asm;
 
-    /// Bytes of its 16 vectors.
+    /// Bytes of the 16 EL3 vectors.
     const LEN: u64 = 0x800;
-    /// The address at which it stays, behind the spin table.
+    /// The address that the EL3 code is copied to, behind the spin table.
     const ADDRESS: u64 = board::SPIN_TABLE_PAGE + LEN;
 
     global_asm!(

@@ -1,10 +1,10 @@
-//! What becomes of a core after a failure at its EL2.
+//! The end of a core after a failure at EL2.
 
 use crate::notice::{self, Text};
 
-/// An exception of EL2 itself. Nothing that a guest does leads here; a defect of the hypervisor or
-/// of the machine does. This core stops and keeps the locks that it has: another core goes on until
-/// it wants one of them.
+/// Handles an exception of EL2 itself. No action of a guest causes one; only a defect of the
+/// hypervisor or of the machine does. This core stops and keeps the locks that it holds, so another
+/// core continues until it needs one of them.
 pub extern "C" fn own_exception(esr: u64, elr: u64, far: u64) -> ! {
     let texts = [esr, elr, far].map(|value| Text::number(value, 16));
     notice::last_words(&[
@@ -17,15 +17,15 @@ pub extern "C" fn own_exception(esr: u64, elr: u64, far: u64) -> ! {
     ])
 }
 
-/// Stands for a value that the boot core has not set. No path leads here.
+/// Stops the core in place of returning a value that the boot core has not set. No path leads here.
 #[cold]
 #[inline(never)]
 pub fn unset() -> ! {
     notice::last_words(&[b"EL2 read a value that the boot core had not set"])
 }
 
-/// Stops the core: an event came in a state of a vCPU in which it cannot. `why` names what should
-/// have prevented it. No path leads here.
+/// Stops the core because an event arrived in a vCPU state in which it cannot occur. `why` names
+/// what should have prevented it. No path leads here.
 #[cold]
 #[inline(never)]
 pub fn impossible(why: &str) -> ! {

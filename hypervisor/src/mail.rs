@@ -7,32 +7,32 @@ use weir_units::CoreId;
 
 /// Message: fold the list registers for another vCPU that reads the distributor.
 pub const FOLD: u32 = 1 << 0;
-/// Message: stop the vCPU, its VM's boot ends.
+/// Message: stop the vCPU, because its VM's boot ends.
 pub const STOP: u32 = 1 << 1;
 /// Message: turn the vCPU on.
 pub const START: u32 = 1 << 2;
-/// Message: a boot of the VM with its first vCPU here has ended.
+/// Message, to the core of a VM's first vCPU: all vCPUs of the VM are off, so its boot has ended.
 pub const ENDED: u32 = 1 << 3;
-/// Message: a person typed something for this VM.
+/// Message: there is console input for a VM of this core.
 pub const INPUT: u32 = 1 << 4;
-/// Message: the VM's output has room again.
+/// Message: there is room again for the console output of a VM of this core.
 pub const ROOM: u32 = 1 << 5;
-/// Message: bytes wait for the UART; to the console core.
+/// Message to the console core: bytes wait for the UART.
 pub const CONSOLE: u32 = 1 << 6;
-/// Message: the system ends; to every core.
+/// Message to every core: the system ends.
 pub const SHUTDOWN: u32 = 1 << 7;
-/// Message: memory budget has come free; ask again.
+/// Message: memory budget has become free; ask the regulator again.
 pub const BUDGET: u32 = 1 << 8;
-/// Message: hand the active devices over, if they are to go elsewhere.
+/// Message: hand over the active devices if their owner is to change.
 pub const HAND_OVER: u32 = 1 << 10;
 
-/// Message: send the next record of the report; of the console core to itself.
+/// Message of the console core to itself: send the next record of the report.
 pub const REPORT: u32 = 1 << 12;
 
 static MAIL: [AtomicU32; MAX_CORES] = [const { AtomicU32::new(0) }; MAX_CORES];
 
-/// Core `core`'s mailbox. Masked, so that no number can reach beyond; cores are below [`MAX_CORES`]
-/// anyway (`packed`).
+/// Returns core `core`'s mailbox. The index is taken modulo [`MAX_CORES`], so it is never out of
+/// bounds; core numbers are below it anyway (`packed`).
 fn mail(core: CoreId) -> &'static AtomicU32 {
     &MAIL[core.index() % MAX_CORES]
 }
@@ -40,9 +40,9 @@ fn mail(core: CoreId) -> &'static AtomicU32 {
 /// Puts `message` into core `core`'s mailbox and interrupts it.
 #[inline(never)]
 pub fn send(core: CoreId, message: u32) {
-    // Release: what the message speaks of was written before; the receiver's `take` acquires. A
-    // message that is already there has its SGI under way or not yet taken, and needs no second
-    // one.
+    // Release: the data that the message refers to is written before; the receiver's `take`
+    // acquires. If the message is already in the mailbox, its SGI is under way or not yet taken, so
+    // no second SGI is needed.
     if mail(core).fetch_or(message, Ordering::Release) & message != message {
         gic::send([core], gic::SGI_MESSAGE);
     }
@@ -56,14 +56,15 @@ pub fn send_to_all(message: u32) {
     }
 }
 
-/// Takes those of `messages` that are in core `core`'s mailbox.
+/// Removes those of `messages` that are in core `core`'s mailbox and returns them.
 #[must_use]
 pub fn take(core: CoreId, messages: u32) -> u32 {
     // Acquire: see `send`.
     mail(core).fetch_and(!messages, Ordering::Acquire) & messages
 }
 
-/// Whether core `core`'s mailbox has nothing but what the console core sends itself to go on.
+/// Returns whether core `core`'s mailbox holds messages, but only those that the console core sends
+/// to itself to continue.
 #[must_use]
 pub fn is_console(core: CoreId) -> bool {
     // Relaxed: as in `is_quiet`.
@@ -71,10 +72,10 @@ pub fn is_console(core: CoreId) -> bool {
     messages != 0 && messages & !(CONSOLE | REPORT) == 0
 }
 
-/// Whether nothing is in core `core`'s mailbox. What is put there later comes with an SGI.
+/// Returns whether core `core`'s mailbox is empty. A message that arrives later comes with an SGI.
 #[inline(always)]
 #[must_use]
 pub fn is_quiet(core: CoreId) -> bool {
-    // Relaxed: a core that finds something takes it, and acquires then.
+    // Relaxed: a core that finds a message takes it, and acquires then.
     mail(core).load(Ordering::Relaxed) == 0
 }

@@ -1,4 +1,4 @@
-//! weir's hypervisor: what runs at EL2.
+//! weir's hypervisor, which runs at EL2.
 //!
 //! - `arch`: registers, vectors, page tables, the board's GIC and timers.
 //! - `board`: the board's addresses, from its file in `boards/`.
@@ -20,7 +20,7 @@
 //!   the broker behind both.
 //! - `vm`: the VMs as data: memory, interrupts, what cores share of each.
 //!
-//! They form layers: no module imports itself by way of others (`./weir test format`).
+//! The modules form layers: no module imports itself through other modules (`./weir test format`).
 //!
 //! On the host, where the tests run, the same code is built for a machine that records each access
 //! (`arch::machine`).

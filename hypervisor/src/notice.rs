@@ -1,5 +1,5 @@
-//! Notices of EL2 itself on the bare UART, without the console's rings: from the boot core before
-//! the console has the UART, and from a core that stops.
+//! Notices of EL2 itself on the UART, without the console's rings. The boot core uses them before
+//! the console has the UART, and a core uses them when it stops.
 
 use crate::{
     arch::{relax, wait_for_interrupt},
@@ -8,19 +8,19 @@ use crate::{
 };
 use core::sync::atomic::{AtomicBool, Ordering};
 
-/// Steps of a loop that take longer than a section of the console core.
+/// Iterations of a delay loop that together take longer than a section of the console core.
 const SECTION: u32 = 10_000;
 
-/// Whether a core refuses.
+/// Whether a core is refusing to run this machine or image.
 static REFUSING: AtomicBool = AtomicBool::new(false);
 
-/// Reports why this machine or this image can't be used, and turns the machine off. Each core
-/// checks what it has for itself, so several can refuse at the same time: the first one reports,
-/// and the console core sends no frame in the midst of it.
+/// Reports why this machine or this image cannot be used, and turns the machine off. Each core
+/// checks its own properties, so several cores can refuse at the same time. Only the first one
+/// reports, and the console core sends no bytes during the report.
 pub fn refuse(parts: &[&[u8]]) -> ! {
-    // Relaxed: the flag orders nothing but itself.
+    // Relaxed: the flag orders no other access.
     if !REFUSING.swap(true, Ordering::Relaxed) {
-        // The console core may be in the midst of a section, which is shorter than this.
+        // The console core may be inside a section, which is shorter than this delay.
         for _ in 0..SECTION {
             relax();
         }
@@ -32,13 +32,13 @@ pub fn refuse(parts: &[&[u8]]) -> ! {
     }
 }
 
-/// Returns whether a core refuses, so that the UART is its own.
+/// Returns whether a core is refusing and therefore owns the UART.
 pub fn is_refusing() -> bool {
     REFUSING.load(Ordering::Relaxed)
 }
 
-/// Reports why this core stops, and stops it. It keeps the locks that it has: another core goes on
-/// until it wants one of them.
+/// Reports why this core stops, and stops it. The core keeps the locks that it holds, so another
+/// core continues until it needs one of them.
 pub fn last_words(parts: &[&[u8]]) -> ! {
     say(parts);
     loop {
@@ -46,11 +46,12 @@ pub fn last_words(parts: &[&[u8]]) -> ! {
     }
 }
 
-/// Writes a line to the bare UART, on the boot core before it starts another, or as last words.
+/// Writes a line to the UART directly: on the boot core before it starts another core, or when a
+/// core stops.
 pub fn say(parts: &[&[u8]]) {
-    // SAFETY: nothing else uses the UART while the boot core refuses. An exception of EL2's own may
-    // come while the console core writes: then one of its frames may be damaged, which the host
-    // detects, but the line is complete.
+    // SAFETY: no other code uses the UART while the boot core refuses. An exception at EL2 may
+    // occur while the console core writes; then one of its frames may be damaged, which the host
+    // detects, but this line is complete.
     let mut uart = unsafe { Uart::take() };
     let [before, after]: [&[u8]; 2] = [b"weir: ", b"\r\n"];
     for &byte in [before].iter().chain(parts).chain(&[after]).copied().flatten() {
@@ -64,14 +65,14 @@ pub fn say(parts: &[&[u8]]) {
     }
 }
 
-/// A number for a message.
+/// The text of a number, for a notice.
 pub struct Text {
     bytes: [u8; 20],
     first: usize,
 }
 
 impl Text {
-    /// `value` in base 10 or 16.
+    /// Returns the text of `value` in base 10 or 16.
     #[must_use]
     pub fn number(value: u64, base: u64) -> Self {
         let mut text = Self { bytes: [b'0'; 20], first: 20 };
@@ -86,7 +87,7 @@ impl Text {
         text
     }
 
-    /// The digits.
+    /// Returns the digits.
     #[inline(never)]
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {

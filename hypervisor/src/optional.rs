@@ -1,11 +1,11 @@
 //! Values that belong to an optional part of the hypervisor.
 
-/// A value of an optional part, if there is one. A build without the part (not `BUILT`) has none,
-/// which the compiler knows: code that needs the value is left out with the part.
+/// A value of an optional part, or none. A build without the part (`BUILT` is false) has none, and
+/// the compiler knows that; so it leaves out the code that needs the value.
 pub struct Optional<T, const BUILT: bool>(Option<T>);
 
 impl<T, const BUILT: bool> Optional<T, BUILT> {
-    /// No value.
+    /// The absence of a value.
     pub const NONE: Self = Self(None);
 
     /// Holds `value`.
@@ -42,7 +42,7 @@ impl<T, const BUILT: bool> Optional<T, BUILT> {
         self.as_ref().is_some()
     }
 
-    /// Returns whether there is none.
+    /// Returns whether there is no value.
     #[inline(always)]
     #[must_use]
     pub const fn is_none(&self) -> bool {

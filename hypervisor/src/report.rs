@@ -15,7 +15,7 @@ use weir_units::VcpuId;
 use weir_vdev::psci::PowerState;
 
 impl Vm {
-    /// What it is doing.
+    /// Returns the state of the VM for the host.
     fn state(&self) -> VmState {
         match *self.ending.lock() {
             Some(Ending::Off) => VmState::Off,
@@ -26,8 +26,8 @@ impl Vm {
     }
 
     fn report_boots(&self) {
-        // Before what it is the time of, here and below: an event that is not in the counts is
-        // later.
+        // The time is read before the counts, here and below, so that an event that is missing in
+        // the counts is later than this time.
         let time_ns = timer::now_ns();
         let vm = self.index();
         let mut faults = [0; FAULT_KINDS];
@@ -96,20 +96,21 @@ impl Vm {
     }
 }
 
-/// A report of the counters of every VM, flow and port of the switch: its next record. One is sent
-/// at a time, as all of them would keep the console core's guest from its interrupts.
+/// A position in a report of the counters of every VM, flow and port of the switch: the next record
+/// to send. Records are sent one at a time, because sending all of them at once would delay the
+/// interrupts of the console core's guest.
 #[derive(Clone, Copy)]
 pub enum Report {
-    /// Record `part` of VM `vm`: its boots, each of its vCPUs, what it was refused.
+    /// Record `part` of VM `vm`: first its boots, then each of its vCPUs, last its denials.
     Vm {
-        /// The VM's place in the system.
+        /// Index of the VM in the system.
         vm: usize,
-        /// From 0 on.
+        /// Number of the record, from 0 on.
         part: usize,
     },
-    /// The flow of this number.
+    /// The record of the flow with this number.
     Flow(usize),
-    /// The port of the VM of this number, if it has one.
+    /// The record of the switch port of the VM with this number, if the VM has one.
     Port(usize),
 }
 
@@ -156,12 +157,12 @@ impl Report {
     }
 }
 
-/// Sends an event of the whole system, with the identity of the image.
+/// Sends an event of the whole system, with the identifier of the image.
 pub fn system_event(what: What) {
     system_detail(what, 0, system::get().header.image_id);
 }
 
-/// Sends an event of the whole system, with these two facts.
+/// Sends an event of the whole system, with `detail` and `syndrome`.
 pub fn system_detail(what: What, detail: u32, syndrome: u64) {
     console::event(WireEvent {
         what: what as u16,

@@ -1,8 +1,9 @@
-// From the loader's jump to the first line of Rust, on every core.
+// The start of every core, from the jump of the loader to the first Rust function.
 //
-// The image starts wherever the loader put it, at EL2, with the MMU off and interrupts masked (the
-// arm64 boot protocol; PSCI CPU_ON for the other cores). The first page of the image is the trampoline: the
-// only code that runs at its physical address, mapped one to one while the MMU goes on.
+// The image starts at the physical address that the loader chose, at EL2, with the MMU off and
+// interrupts masked (the arm64 boot protocol; PSCI CPU_ON for the other cores). The first page of
+// the image is the trampoline. It is the only code that runs at its physical address, and it is
+// mapped one to one while the MMU is turned on.
 
     .section .head, "ax"
     .global _start
@@ -35,8 +36,9 @@ boot_core:
     ldr     x1, =__file_end
     sub     x21, x21, x1
     add     x21, x21, x22
-    // A loader that ran with caches on may have left lines of these tables in them: clean ones would hide
-    // what is written below with the MMU off from the table walker, which reads through the caches.
+    // A loader that ran with caches on may have left lines of these tables in the caches. The code
+    // below writes the tables with the MMU off; a clean stale line would hide these writes from the
+    // table walker, which reads through the caches.
     mov     x0, x21
     mov     x1, #({boot_tables} * 4096 / 512)
 1:  .rept   8
@@ -45,7 +47,7 @@ boot_core:
     .endr
     subs    x1, x1, #1
     b.ne    1b
-    // The invalidation before the stores that follow, to the same lines.
+    // The invalidation completes before the stores below, which write the same lines.
     dsb     sy
     mov     x0, x21
     mov     x1, #({boot_tables} * 4096 / 128)
@@ -122,7 +124,8 @@ secondary_start:
     ldr     x30, ={secondary_main}
 // Turns the MMU on and goes to x30 on the stack of core x19; keeps x0 and x1.
 mmu_on:
-    // HCR_EL2 is unknown after firmware, and with E2H set TCR_EL2 has another layout: AArch64 at EL1, all else off.
+    // HCR_EL2 is unknown after firmware, and with E2H set TCR_EL2 has another layout. RW alone is
+    // set: EL1 is AArch64, and all other controls are off.
     mov     x2, #(1 << 31)
     msr     hcr_el2, x2
     isb
@@ -132,8 +135,9 @@ mmu_on:
     ldr     x2, ={tcr}
     msr     tcr_el2, x2
     msr     ttbr0_el2, x21
-    // What the TLB and the instruction cache hold from before is not ours. The DSB orders the stores to the tables
-    // before the walks that follow; the ISB the registers above before the MMU.
+    // The TLB and the instruction cache may hold entries from before the hypervisor started, so
+    // both are invalidated. The DSB orders the stores to the tables before the walks that follow;
+    // the ISB orders the register writes above before the MMU is turned on.
     tlbi    alle2
     ic      iallu
     dsb     sy
@@ -152,8 +156,8 @@ mmu_on:
     ret     x30
 
     .global move_in
-// From the trampoline at physical address x0, by which this core came, to its copy at x1: by the tables that the copy names, on a
-// new stack.
+// Continues in the copy of the trampoline at physical address x1, by the tables that the copy
+// names, on a new stack. x0: physical address of the trampoline that this core started in.
 move_in:
     adr     x2, 1f
     bfi     x0, x2, #0, #12                 // to where it stays when the MMU goes off
@@ -162,8 +166,9 @@ move_in:
     bic     x2, x2, #1                      // MMU
     bic     x2, x2, #(1 << 2)               // data caches
     msr     sctlr_el2, x2
-    // What follows is fetched, and its constants are read, by physical address: from memory, where the loader and the one who
-    // made the copy have cleaned them to.
+    // The instructions and constants that follow are read by physical address from memory: the
+    // loader cleaned the first trampoline to memory, and the code that made the copy cleaned the
+    // copy.
     isb
     mov     x19, #0
     ldr     x30, ={boot_moved}
@@ -173,12 +178,14 @@ move_in:
 
     .balign 8
     .global stage1_root
-// Physical address of the tables of stage 1; each copy of the trampoline has its own.
+// Physical address of the stage 1 tables; each copy of the trampoline has its own value.
 stage1_root:
     .quad   0
 
     .global not_el2
-// Started below EL2, or in EL3: says so on the UART and turns the machine off, or stays.
+// Entry of a core that was started below EL2, or in EL3 on a board whose start does not expect
+// that. Prints a message on the UART and turns the machine off; if that fails, the core waits
+// forever.
 not_el2:
     adr     x1, 3f
     ldr     x2, ={uart}
@@ -201,8 +208,9 @@ not_el2:
     .ltorg
 
     .pushsection .text.zero_bss, "ax"
-// On the boot core, at its high address, with the MMU and the caches on: zeroes .bss but for the
-// tables in use, and goes on at boot_main. Keeps x0 and x1. Zeroes neither the stacks nor .noinit.
+// Runs on the boot core at its virtual address, with the MMU and the caches on. Zeroes .bss except
+// the tables in use, and continues at boot_main. Keeps x0 and x1. Leaves the stacks and .noinit as
+// they are.
 zero_bss:
     mrs     x2, dczid_el0
     and     x3, x2, #0xf
@@ -220,7 +228,7 @@ zero_bss:
 zero_pages:
     cmp     x4, x5
     b.hs    3f
-    // Prohibited (DZP), or eight blocks are more than a page.
+    // DC ZVA is prohibited (DZP), or eight of its blocks are more than a page.
     tst     x2, #0x18
     b.ne    2f
 1:  .rept   8

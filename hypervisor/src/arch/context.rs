@@ -1,9 +1,9 @@
-//! A vCPU's context as a value: all that a guest can see or change of its core.
+//! The context of a vCPU as a value: all state that a guest can see or change of its core.
 //!
-//! While a vCPU runs its context is in the registers; [`GuestContext::save`] takes it out,
-//! [`GuestContext::load`] puts it back. The list registers are not part of it: the virtual GIC
-//! takes their content, and sees to the physical side of its interrupts (`weir_vdev::gic`, `save`
-//! and `restore`).
+//! While a vCPU runs, its context is in the registers of the core. [`GuestContext::save`] copies it
+//! out of them, and [`GuestContext::load`] writes it back. The list registers are not part of the
+//! context: the virtual GIC saves their content and the physical state of the interrupts in them
+//! (`weir_vdev::gic`, `save` and `restore`).
 
 use super::{
     Frame, gic, isb,
@@ -84,7 +84,8 @@ el1_registers! {
     cntp_ctl_el0 = 0;
 }
 
-/// MMU and caches off, what is RES1 in Armv8.0 set, little endian.
+/// The reset value of SCTLR_EL1: MMU and caches off, little endian, the bits set that are RES1 in
+/// Armv8.0.
 const SCTLR_RESET: u64 = 0x30d0_0800;
 
 /// FP and SIMD registers: q0 to q31, control, status.
@@ -112,16 +113,17 @@ impl Simd {
     }
 }
 
-/// All that a guest can see or change of its core.
+/// The state that a guest can see or change of its core.
 #[derive(Clone, Copy, Debug)]
 pub struct GuestContext {
     /// x0 to x30.
     pub frame: Frame,
-    /// Where it goes on.
+    /// Address of the guest's next instruction.
     pub pc: u64,
-    /// In which state.
+    /// Processor state of the guest (SPSR_EL2).
     pub pstate: u64,
-    /// SCTLR_EL1 and TCR_EL1, which close its stage 1 while another's registers are on the core.
+    /// SCTLR_EL1 and TCR_EL1, kept apart from the others because EL2 uses them to disable the
+    /// guest's stage 1 while registers of another guest are on the core.
     stage1: Stage1Control,
     el1: El1,
     simd: Simd,
@@ -156,7 +158,7 @@ impl GuestContext {
         }
     }
 
-    /// The same vCPU with the timers of `other`.
+    /// Returns this context with the timers of `other`.
     #[must_use]
     pub fn with_timers_of(mut self, other: &Self) -> Self {
         self.el1.cntv_cval_el0 = other.el1.cntv_cval_el0;
@@ -166,8 +168,9 @@ impl GuestContext {
         self
     }
 
-    /// The counter's value at which the first of its timers is due that is to interrupt, and of
-    /// which `counts` says that the PPI can; none if none is.
+    /// Returns the counter value at which the first of the guest's timers is due, or none. Only
+    /// enabled, unmasked timers are considered, and only those whose PPI can interrupt according to
+    /// `counts`.
     #[must_use]
     pub fn deadline(&self, counts: impl Fn(IntId) -> bool) -> Option<u64> {
         let El1 { cntv_cval_el0, cntv_ctl_el0, cntp_cval_el0, cntp_ctl_el0, .. } = self.el1;
@@ -179,7 +182,8 @@ impl GuestContext {
         due.filter(|&(.., intid)| counts(intid)).map(|(_, compare, _)| compare).min()
     }
 
-    /// Takes timers that fell due before `now`, a value of the counter, to be due since then.
+    /// Moves the compare value of each enabled timer that fell due before `now` (a counter value)
+    /// to `now`, so that the guest does not see the ticks that it missed.
     pub fn lose_ticks(&mut self, now: u64) {
         for (control, compare) in [
             (self.el1.cntv_ctl_el0, &mut self.el1.cntv_cval_el0),
@@ -191,7 +195,7 @@ impl GuestContext {
         }
     }
 
-    /// Takes the context of this core's guest, with its general registers in `frame`.
+    /// Saves the context of this core's guest, whose general registers are in `frame`.
     pub fn save(&mut self, frame: &Frame) {
         copy_frame(frame, &mut self.frame);
         self.pc = sysreg::elr_el2::read();
@@ -202,8 +206,8 @@ impl GuestContext {
         self.gic = gic::Interface::save();
     }
 
-    /// Puts all but the general registers onto this core, after stage 1 was closed by
-    /// [`memory::switch_stage2`]; `frame` is left to the way back into the guest.
+    /// Loads all but the general registers onto this core, after [`memory::switch_stage2`] closed
+    /// stage 1. The general registers are loaded on the way back into the guest.
     pub fn load(&self) {
         sysreg::elr_el2::write(self.pc);
         sysreg::spsr_el2::write(self.pstate);
@@ -215,52 +219,53 @@ impl GuestContext {
     }
 }
 
-/// Clears the registers that guests can write but have no use for, as the ID registers hide their
-/// extension, and that do not trap: what the vCPU before wrote.
+/// Clears what the previous vCPU wrote to registers that guests can write although the ID registers
+/// hide their extension, and that do not trap.
 #[inline(always)]
 fn forget() {
     if sysreg::id_aa64pfr0_el1::read() & RAS != 0 {
         // DISR_EL1. No SError is deferred for a guest.
         sysreg::vdisr_el2::write(0);
     }
-    // TPIDR2_EL0. The architecture has SME only with fine-grained traps, by which it traps; QEMU
-    // before 8.1 has it without. (With them, EL3 may trap an access of EL2's.)
+    // TPIDR2_EL0. By the architecture, a core with SME also has fine-grained traps, by which
+    // accesses to this register trap. QEMU before 8.1 has SME without fine-grained traps. (On a
+    // core with fine-grained traps, EL3 may trap an access by EL2.)
     if sysreg::id_aa64pfr1_el1::read() & SME != 0 && sysreg::id_register(7, 0) & FGT == 0 {
         sysreg::tpidr2_el0::write(0);
     }
 }
 
-/// The place of the guest's general registers at the top of the stack of core `core`.
+/// Returns the place of the guest's general registers, at the top of the stack of core `core`.
 fn frame_of(core: CoreId) -> *mut Frame {
     frame_below(memory::stack_top(core))
 }
 
-/// The general registers of the guest of core `core`, the calling one.
+/// Returns the general registers of the guest of core `core`, which is the calling core.
 ///
 /// # Safety
 ///
-/// Called while a vCPU's state is on the core, in an exception of its guest.
+/// Called while a vCPU's state is on the core, in an exception from its guest.
 #[must_use]
 pub unsafe fn guest_frame(core: CoreId) -> &'static Frame {
-    // SAFETY: the vectors have put the registers there; by the contract they still are.
+    // SAFETY: the vectors put the registers there; by the contract they are still there.
     unsafe { &*frame_of(core) }
 }
 
-/// Enters the guest on core `core`, the calling one, with the registers of `frame` and the content of
-/// the system registers. Gives up this stack.
+/// Enters the guest on core `core`, which is the calling core, with the general registers of
+/// `frame` and the current system registers. Gives up this stack.
 ///
 /// # Safety
 ///
-/// `core` is the calling one, `frame` is not on its stack, and no reference to a value on this stack
-/// lives longer. The system registers are those of the vCPU of `frame` ([`GuestContext::load`]),
-/// those of stage 2 with them.
+/// `core` is the calling core, `frame` is not on its stack, and no reference to a value on this
+/// stack is used afterwards. The system registers, including those of stage 2, are those of the
+/// vCPU that `frame` belongs to ([`GuestContext::load`]).
 pub unsafe fn enter_guest(core: CoreId, frame: &Frame) -> ! {
-    // SAFETY: the contract; the top of the stack is where the vectors expect it.
+    // SAFETY: the contract; the vectors expect the guest's registers at the top of the stack.
     unsafe { enter(frame, memory::stack_top(core)) }
 }
 
-/// Goes on with the guest on core `core`, the calling one. Its state has stayed on the core.
-/// Gives up this stack.
+/// Returns to the guest on core `core`, which is the calling core, and whose guest state has stayed
+/// on the core. Gives up this stack.
 ///
 /// # Safety
 ///
@@ -270,7 +275,7 @@ pub unsafe fn resume_guest(core: CoreId) -> ! {
     unsafe { resume(frame_of(core)) }
 }
 
-/// Stops this core's guest timers, so that no interrupt of a vCPU that is off comes.
+/// Stops this core's guest timers, so that no timer of a vCPU that is off interrupts the core.
 pub fn stop_timers() {
     sysreg::cntv_ctl_el0::write(0);
     sysreg::cntp_ctl_el0::write(0);

@@ -1,11 +1,11 @@
-// memcpy and memset for EL2, 64 and 128 bytes at a time. Those of compiler_builtins, which the
-// linker replaces by these, move 8 bytes by four instructions. EL2 has no FP registers to use, and
-// its SCTLR allows unaligned accesses to Normal memory; neither function is for registers of
-// devices.
+// memcpy and memset for EL2, 64 and 128 bytes at a time. The linker uses them in place of the
+// functions in compiler_builtins, which move 8 bytes with four instructions. EL2 must not use FP
+// registers, and its SCTLR allows unaligned accesses to Normal memory. Neither function may be used
+// on device registers.
 
     .section .text.memcpy, "ax"
     .global memcpy
-// x0: to, x1: from, x2: bytes. Returns x0. The two do not overlap.
+// x0: destination, x1: source, x2: bytes. Returns x0. The two areas do not overlap.
 memcpy:
     mov     x3, x0
     subs    x2, x2, #64
@@ -49,7 +49,7 @@ memcpy:
 
     .section .text.memset, "ax"
     .global memset
-// x0: to, w1: the byte, x2: bytes. Returns x0.
+// x0: destination, w1: the byte, x2: bytes. Returns x0.
 memset:
     mov     x3, x0
     and     x1, x1, #0xff

@@ -1,4 +1,4 @@
-//! The board's PCI configuration space, of bus 0 (PCI Express Base Specification 5.0, 7.2.2).
+//! The PCI configuration space of the board's bus 0 (PCI Express Base Specification 5.0, 7.2.2).
 
 use super::{
     memory::device,
@@ -9,9 +9,10 @@ use weir_units::Pa;
 use weir_vdev::pci::Config;
 
 /// The configuration space of bus 0.
-// SAFETY: `Stage1::begin` maps it, and the model keeps to the first 256 bytes of a function. Where
-// there is none, all ones are read. What has side effects when read is behind base addresses, not
-// here. What a function may do to memory is bounded by the SMMU, for any write.
+// SAFETY: `Stage1::begin` maps it, and the model accesses only the first 256 bytes of a function.
+// Functions that do not exist read as all ones. Registers whose reads have side effects lie behind
+// base addresses and not in configuration space. For any value written here, the SMMU limits what
+// the function can do to memory.
 const ECAM: Device = unsafe { Device::new("ecam", device(Pa(board::ECAM))) };
 
 /// A function of bus 0.
@@ -21,14 +22,15 @@ pub struct Function {
 }
 
 impl Function {
-    /// The function with device number in bits 7:3 of `address` and function number below.
+    /// Returns the function with the device number in bits 7:3 of `address` and the function number
+    /// in bits 2:0.
     #[must_use]
     pub const fn new(address: u8) -> Self {
         Self { registers: ECAM.at_offset((address as u64) << 12) }
     }
 }
 
-/// The word at `offset`.
+/// Returns the word that contains `offset`.
 const fn word(offset: u16) -> Register<u32> {
     Register::at(offset as u64 & 0xfc)
 }

@@ -1,10 +1,11 @@
-// A start without firmware: every core comes to the image's first byte in EL3. Sets EL3 up for what
-// runs below, and goes on in EL2: the boot core (Aff0 is 0) at once, each other one when its entry
-// of the spin table is not zero; the memory of the table must be zero at reset.
+// The start of a board without firmware: every core enters the first byte of the image in EL3. This
+// code sets EL3 up for the levels below and continues in EL2. The boot core (Aff0 is 0) continues
+// at once; each other core continues when its entry of the spin table is not zero. The memory of
+// the table must be zero at reset.
 //
-// The EL3 vectors and the loop of the waiting cores are copied behind the table, outside of RAM:
-// the memory that the image was loaded to may become a VM's. Nothing enters EL3 again: SMC is
-// undefined (SMD), and no exception, interrupt or register access is routed there.
+// The EL3 vectors and the loop of the waiting cores are copied behind the table, outside of RAM,
+// because the memory that the image was loaded to may become memory of a VM. No core enters EL3
+// again: SMC is undefined (SMD), and no exception, interrupt or register access is routed to EL3.
 
     .section .head.el3, "ax"
     .global other_level
@@ -21,7 +22,8 @@ other_level:
     msr     mdcr_el3, xzr
     ldr     x1, ={counter}
     msr     cntfrq_el0, x1
-    // SCR_EL3 before the register of the GIC, whose copy it chooses.
+    // SCR_EL3 is written before the GIC register, because it selects which copy of the register is
+    // accessed.
     isb
     mov     x1, #0xf                        // SRE, DFB, DIB, Enable
     msr     S3_6_C12_C12_5, x1              // ICC_SRE_EL3
@@ -35,7 +37,7 @@ other_level:
     stp     x4, x5, [x2], #16
     cmp     x1, x3
     b.lo    1b
-    // The stores, before the instructions are fetched.
+    // The stores complete before the instructions are fetched.
     dsb     sy
     ic      iallu
     dsb     sy
@@ -60,7 +62,8 @@ other_level:
     isb
 
     .balign 8
-// 16 vectors of 128 bytes, each a core that stays; the loop of waiting cores is in the first one.
+// 16 vectors of 128 bytes. In each one a core waits forever. The loop of the waiting cores is in
+// the first one.
 resident:
     wfe
     b       resident

@@ -1,4 +1,4 @@
-//! The registers of the board's DMA engine, and the addresses that it may be given.
+//! The registers of the board's DMA engine, and the addresses that the engine may be given.
 
 use super::{
     dsb_sy,
@@ -12,10 +12,9 @@ use weir_paging::walk::normal_memory;
 use weir_units::Pa;
 use weir_zdma::{Descriptors, EngineRegisters};
 
-// SAFETY: `virtio::engine` comes here only if `HAS_ENGINE`, and then `Stage1::begin` maps this page
-// of registers. Reading changes
-// nothing. What the engine is made to read and write is what `virtio::engine` has translated, and
-// its descriptors.
+// SAFETY: `virtio::engine` uses this only if `HAS_ENGINE`; then `Stage1::begin` maps this page of
+// registers. Reading changes nothing. The engine reads and writes only its descriptors and the
+// addresses that `virtio::engine` has translated.
 const ENGINE: Device = unsafe { Device::new("engine", memory::device(Pa(board::ENGINE))) };
 
 /// The channel that works for the broker.
@@ -33,7 +32,8 @@ impl EngineRegisters for Channel {
     }
 }
 
-/// Lets the engine see what was written to its descriptors before its next register is written.
+/// Makes the stores to the engine's descriptors visible to it before the next write to one of its
+/// registers.
 pub fn publish(descriptors: &Descriptors) {
     for list in descriptors.used() {
         clean(list.as_ptr() as u64, size_of_val(list) as u64, memory::cache_line());
@@ -42,13 +42,13 @@ pub fn publish(descriptors: &Descriptors) {
     dsb_sy();
 }
 
-/// The RAM of the guest that is on this core.
+/// The RAM of the current guest of this core.
 pub struct GuestRam(());
 
 impl GuestRam {
-    /// Returns the physical address of one of the guest's, for a write if asked so, if EL1 can
-    /// access it and it is RAM of the board, as Normal memory (the GIC's registers, which a VM has
-    /// on a GICv2, are not the engine's to write).
+    /// Returns the physical address of `address`, a virtual address of the guest. Returns none
+    /// unless EL1 may access it (for a write if `is_write`) and it is Normal memory in the RAM of
+    /// the board: on a GICv2 a VM also has GIC registers mapped, which the engine must not write.
     #[inline(always)]
     pub fn translate(&self, address: u64, is_write: bool) -> Option<Pa> {
         let Self(()) = self;
@@ -57,8 +57,8 @@ impl GuestRam {
     }
 }
 
-/// Calls `body` with the RAM of the guest that is on this core. The translation leaves its result
-/// in a register of the guest's, which keeps its value.
+/// Calls `body` with the RAM of the current guest of this core. A translation overwrites PAR_EL1, a
+/// register of the guest, so the value is restored afterwards.
 #[inline(always)]
 pub fn guest_ram<T>(body: impl FnOnce(&GuestRam) -> T) -> T {
     let par = par_el1::read();
@@ -73,7 +73,7 @@ mod tests {
     use crate::arch::machine::{recorded, set};
     use weir_zdma::{ChannelSettings, Extent, Side, init, start};
 
-    /// Each page is translated for its kind of access, and the guest finds its register as it was.
+    /// Each page is translated for its kind of access, and the guest's PAR_EL1 is unchanged.
     #[test]
     fn a_guest_keeps_its_result_of_translations() {
         set("par_el1", 0x1234);
@@ -85,7 +85,8 @@ mod tests {
         assert_eq!(lines, ["at s12e1r 0x40081010", "at s12e1w 0x40092020", "par_el1 = 0x1234"]);
     }
 
-    /// The engine reads descriptors from memory, so they are there before the channel is enabled.
+    /// The descriptors are in memory before the channel is enabled, because the engine reads them
+    /// there.
     #[test]
     fn descriptors_are_cleaned_before_the_channel_starts() {
         set("ctr_el0", 4 << 16);

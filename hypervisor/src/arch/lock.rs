@@ -9,7 +9,8 @@ use core::{
 use weir_sched::ticket::TicketQueue;
 
 /// A lock that serves cores in the order in which they came: a core waits for at most one critical
-/// section of each other core. No core waits for another core's answer while it holds one.
+/// section of each other core. A core that holds a lock never waits for an answer from another
+/// core.
 #[repr(C)]
 pub struct Lock<T> {
     queue: TicketQueue,
@@ -17,14 +18,14 @@ pub struct Lock<T> {
 }
 
 // SAFETY: a reference to `value` exists on one core at a time, see `Lock::lock`. `T` moves between
-// cores with it.
+// cores with the lock.
 unsafe impl<T: Send> Sync for Lock<T> {}
 
-/// The right to the value of a lock, until it is dropped.
+/// Access to the value of a lock; dropping the guard releases the lock.
 pub struct Guard<'a, T> {
     lock: &'a Lock<T>,
     ticket: u32,
-    /// Stays on its core.
+    /// Keeps the guard on its core: it is neither `Send` nor `Sync`.
     local: PhantomData<*const T>,
 }
 
@@ -34,8 +35,8 @@ impl<T> Lock<T> {
         Self { queue: TicketQueue::new(), value: UnsafeCell::new(value) }
     }
 
-    /// Waits until it is this core's turn. Interrupts are masked at EL2, so a critical section is
-    /// not preempted.
+    /// Waits until this core's ticket is served. Interrupts are masked at EL2, so a critical
+    /// section is not preempted.
     #[inline(always)]
     pub fn lock(&self) -> Guard<'_, T> {
         let ticket = self.queue.take();
@@ -59,8 +60,8 @@ impl<T> Deref for Guard<'_, T> {
 
     #[inline(always)]
     fn deref(&self) -> &T {
-        // SAFETY: tickets differ, only this guard's is served until it is dropped
-        // (`weir_sched::ticket`), and the reference lives no longer than the guard.
+        // SAFETY: tickets differ, and only this guard's ticket is served until the guard is dropped
+        // (`weir_sched::ticket`); the reference does not outlive the guard.
         unsafe { &*self.lock.value.get() }
     }
 }

@@ -1,6 +1,6 @@
-//! Registers of devices, as types: those that are read and written as a whole, and those of which
-//! only the ones that are written have an effect. The latter cannot be read, changed and written
-//! back: that would act on each bit that reads as one.
+//! Types for device registers: registers that are read and written as a whole, and registers of
+//! which only the ones that are written have an effect. The latter must not be read, changed and
+//! written back, because each bit that reads as one would then act.
 
 pub use super::machine::Device;
 use super::machine::Width;
@@ -14,12 +14,12 @@ pub struct Register<T> {
 }
 
 impl<T: Width> Register<T> {
-    /// The register at `offset` of its device.
+    /// Returns the register at `offset` of its device.
     pub const fn at(offset: u64) -> Self {
         Self { offset, width: PhantomData }
     }
 
-    /// Number `n` of an array that begins here.
+    /// Returns element `n` of the array of registers that begins here.
     #[inline(always)]
     pub const fn nth(self, n: u64) -> Self {
         Self::at(self.offset + n * T::BYTES)
@@ -33,12 +33,12 @@ pub struct SetClear {
 }
 
 impl SetClear {
-    /// The register at `offset` of its device.
+    /// Returns the register at `offset` of its device.
     pub const fn at(offset: u64) -> Self {
         Self { offset }
     }
 
-    /// Number `n` of an array that begins here.
+    /// Returns element `n` of the array of registers that begins here.
     #[inline(always)]
     pub const fn nth(self, n: u64) -> Self {
         Self::at(self.offset + n * 4)
@@ -58,13 +58,13 @@ impl Device {
         self.put(register.offset, value);
     }
 
-    /// Reads a register and writes what `change` makes of it.
+    /// Reads a register and writes the value that `change` returns for it.
     #[inline(always)]
     pub fn modify<T: Width>(self, register: Register<T>, change: impl FnOnce(T) -> T) {
         self.write(register, change(self.read(register)));
     }
 
-    /// Has the ones in `bits` act.
+    /// Writes `bits` to a register, of which only the ones that are written have an effect.
     #[inline(always)]
     pub fn act(self, register: SetClear, bits: u32) {
         self.act_at(register.offset, bits);

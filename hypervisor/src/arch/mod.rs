@@ -1,5 +1,5 @@
-//! The registers, instructions and tables of Armv8-A. What is decided from them is decided in the
-//! pure crates of `core/`; this module reads, writes and orders, through `machine`, which has two
+//! The registers, instructions and tables of Armv8-A. The pure crates of `core/` make the
+//! decisions; this module reads, writes and orders accesses, through `machine`, which has two
 //! backends.
 
 pub mod cache;
@@ -33,7 +33,7 @@ pub struct Frame {
 const _: () = assert!(size_of::<Frame>() == 256, "vectors.s reserves 256 bytes");
 
 impl Frame {
-    /// All zero but x0.
+    /// Returns a frame that is all zero but x0.
     #[must_use]
     pub const fn new(x0: u64) -> Self {
         let mut x = [0; 31];
@@ -41,7 +41,7 @@ impl Frame {
         Self { x, padding: 0 }
     }
 
-    /// Register `n` as an operand; 31 is the zero register.
+    /// Returns register `n` as an operand; 31 is the zero register.
     #[must_use]
     pub fn get(&self, n: u8) -> u64 {
         self.x.get(usize::from(n)).copied().unwrap_or(0)
@@ -55,9 +55,9 @@ impl Frame {
     }
 }
 
-/// Executes marker `N` (32 to 47), a hint that no core knows: a NOP (DDI0487, C6.2 HINT) by which
-/// a counter of instructions outside finds its place; the numbers are those of
-/// `weir-qemu-plugin`'s `path`.
+/// Executes marker `N` (32 to 47), an unallocated hint and so a NOP (DDI0487, C6.2 HINT). An
+/// instruction counter outside of the machine uses it to recognize a place in the code; the numbers
+/// are those of `weir-qemu-plugin`'s `path`.
 #[inline(always)]
 pub fn mark<const N: u32>() {
     const { assert!(N >= 32 && N < 48, "guests have the other markers") };
@@ -75,26 +75,27 @@ macro_rules! instructions {
 }
 
 instructions! {
-    /// Makes system register writes before it effective for what follows.
+    /// Makes earlier writes to system registers effective for the instructions that follow.
     isb = "isb";
-    /// Completes all memory accesses and maintenance before it.
+    /// Completes all earlier memory accesses and maintenance.
     dsb_sy = "dsb sy";
-    /// The same for the inner shareable domain.
+    /// Completes all earlier memory accesses and maintenance in the inner shareable domain.
     dsb_ish = "dsb ish";
-    /// Orders stores before it, to Normal memory and to devices, before the accesses and system
-    /// register writes behind it, for all observers of the inner shareable domain.
+    /// Orders earlier stores, to Normal memory and to devices, before later accesses and system
+    /// register writes, for all observers of the inner shareable domain.
     dsb_ishst = "dsb ishst";
-    /// Completes all accesses and maintenance before it, for this core.
+    /// Completes all earlier accesses and maintenance, for this core.
     dsb_nsh = "dsb nsh";
-    /// Orders stores before it, for this core.
+    /// Orders earlier stores before later accesses, for this core.
     dsb_nshst = "dsb nshst";
     /// Ends the wait of cores in WFE.
     send_event = "sev";
-    /// Invalidates what this core's TLB holds of EL2.
+    /// Invalidates the translations of EL2 in this core's TLB.
     tlbi_el2 = "tlbi alle2";
-    /// Invalidates what this core's TLB holds of the VM in VTTBR_EL2, both stages.
+    /// Invalidates the translations of the VM in VTTBR_EL2, of both stages, in this core's TLB.
     tlbi_vm = "tlbi vmalls12e1";
-    /// The same in the TLBs of the inner shareable domain.
+    /// Invalidates the translations of the VM in VTTBR_EL2, of both stages, in all TLBs of the
+    /// inner shareable domain.
     tlbi_vm_everywhere = "tlbi vmalls12e1is";
     /// Invalidates the instruction caches of the inner shareable domain.
     ic_all = "ic ialluis";

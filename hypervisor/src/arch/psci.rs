@@ -1,4 +1,4 @@
-//! The firmware below: PSCI and SMCCC calls by SMC (DEN0022, DEN0028).
+//! Calls of the firmware: PSCI and SMCCC by SMC (DEN0022, DEN0028).
 
 use super::machine::Firmware;
 use crate::board::StartError;
@@ -9,7 +9,7 @@ use weir_units::Pa;
 ///
 /// # Errors
 ///
-/// See [`StartError`].
+/// Returns a [`StartError`].
 pub fn cpu_on(mpidr: u64, entry: Pa, context: u64) -> Result<(), StartError> {
     psci::cpu_on::<Firmware>(mpidr, entry.0, context).map_err(|error| match error {
         psci::Error::InvalidParameters => StartError::Absent,
@@ -18,13 +18,13 @@ pub fn cpu_on(mpidr: u64, entry: Pa, context: u64) -> Result<(), StartError> {
     })
 }
 
-/// Turns the machine off; returns only where the firmware can't.
+/// Turns the machine off; returns only if the firmware cannot do so.
 pub fn system_off() {
     let _ = psci::system_off::<Firmware>();
 }
 
-/// What the firmware answers to SMCCC_ARCH_FEATURES for `function`; -1 where it doesn't know the
-/// call.
+/// Returns the firmware's answer to SMCCC_ARCH_FEATURES for `function`; -1 if it does not support
+/// the call.
 #[must_use]
 #[inline(never)]
 pub fn arch_features(function: u32) -> i32 {
@@ -40,8 +40,8 @@ pub fn arch_features(function: u32) -> i32 {
     call(SMCCC_ARCH_FEATURES, function)
 }
 
-/// Calls the silicon provider's service (SiP) with these arguments from x1 on. Returns x0: -1 where
-/// the firmware doesn't know the call.
+/// Calls the silicon provider's service (SiP) with the arguments from x1 on. Returns x0, which is
+/// -1 if the firmware does not support the call.
 #[must_use]
 pub fn sip(function: u32, [x1, x2, x3, x4]: [u64; 4]) -> u64 {
     let mut arguments = [0; 17];
@@ -49,8 +49,8 @@ pub fn sip(function: u32, [x1, x2, x3, x4]: [u64; 4]) -> u64 {
     Firmware::call64(function, arguments)[0]
 }
 
-/// Passes a call of the guest's on to the firmware: only for the SMCCC workarounds, which take no
-/// address.
+/// Passes a call of the guest on to the firmware. Used only for the SMCCC workarounds, which take
+/// no address.
 pub fn forward(function: u32, argument: u64) {
     Firmware::call32(function, [argument as u32, 0, 0, 0, 0, 0, 0]);
 }

@@ -1,10 +1,10 @@
-//! SErrors that a guest's accesses raise late.
+//! SErrors that accesses of a guest raise late.
 
 use super::{dsb_sy, isb, machine::take_serror, sysreg::isr_el1};
 use weir_vdev::esr::is_serror_pending;
 
-/// Takes the SError that the accesses of the guest that ran on this core have raised. Returns
-/// whether there was one.
+/// Takes a pending SError that the accesses of this core's guest have raised. Returns whether there
+/// was one.
 #[must_use]
 pub fn take() -> bool {
     // The guest's stores to devices and memory complete before ISR_EL1 is read; the ISB makes the

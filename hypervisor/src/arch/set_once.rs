@@ -1,5 +1,5 @@
-//! Values that are set while EL2 starts, and then only read. `spin::Once` would link a
-//! panic, for the use of a value after a panic in its initialization; EL2 has no panic.
+//! Values that are set while EL2 starts, and only read afterwards. `spin::Once` would link a panic,
+//! for the use of a value whose initialization panicked; EL2 contains no panic.
 
 use core::{
     cell::UnsafeCell,
@@ -14,7 +14,7 @@ pub struct SetOnce<T> {
     value: UnsafeCell<MaybeUninit<T>>,
 }
 
-// SAFETY: one caller of `set` writes the value, before `get` gives out references to it.
+// SAFETY: one caller of `set` writes the value, before `get` returns references to it.
 unsafe impl<T: Send + Sync> Sync for SetOnce<T> {}
 
 impl<T> SetOnce<T> {
@@ -27,14 +27,14 @@ impl<T> SetOnce<T> {
         }
     }
 
-    /// Sets the value. The first one stays.
+    /// Sets the value. Later calls have no effect.
     pub fn set(&self, value: T) {
-        // Relaxed: it only chooses the writer.
+        // Relaxed: the flag only selects the writer.
         if !self.taken.swap(true, Ordering::Relaxed) {
-            // SAFETY: this is the only writer, and nothing refers to the value before the store
-            // below.
+            // SAFETY: this is the only writer, and there is no reference to the value before the
+            // store below.
             unsafe { (*self.value.get()).write(value) };
-            // Release: the value comes before.
+            // Release: the write to the value comes before the flag.
             self.is_set.store(true, Ordering::Release);
         }
     }
@@ -42,9 +42,9 @@ impl<T> SetOnce<T> {
     /// Returns the value, if it is set.
     #[inline]
     pub fn get(&self) -> Option<&T> {
-        // Acquire: the value that `set` wrote.
+        // Acquire: makes the value that `set` wrote visible.
         let is_set = self.is_set.load(Ordering::Acquire);
-        // SAFETY: it is written, and is not written again.
+        // SAFETY: the value is written, and is not written again.
         is_set.then(|| unsafe { (*self.value.get()).assume_init_ref() })
     }
 }

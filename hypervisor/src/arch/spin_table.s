@@ -1,5 +1,5 @@
-// The entry of the other cores of a board with a spin table. The firmware passes nothing, so Aff0
-// of a core's affinity is its number.
+// The entry of the other cores on a board with a spin table. The firmware passes no argument, so
+// Aff0 of a core's affinity is used as its number.
 
     .section .head.spin_table, "ax"
     .global spin_table_start

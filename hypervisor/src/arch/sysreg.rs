@@ -1,7 +1,7 @@
-//! System registers. Each is declared once, with its name as the assembler knows it where that is
-//! another, and with how it may be used: `read`, `write`, `entrust`, a write that is unsafe, or
-//! `act`, for a register of which only the ones that are written have an effect. `machine` has the
-//! two backends.
+//! System registers. Each is declared once, with its name in the assembler if that differs, and
+//! with the permitted accesses: `read`, `write`, `entrust` (a write that is unsafe), or `act` (for
+//! a register of which only the ones that are written have an effect). `machine` has the two
+//! backends.
 
 use super::machine::{mrs, msr};
 use weir_vdev::id::Controls;
@@ -39,14 +39,14 @@ macro_rules! registers {
         ///
         /// # Safety
         ///
-        /// EL2 relies on the value, as the register's description says.
+        /// EL2 relies on the value as the register's description states.
         #[inline(always)]
         pub unsafe fn write(value: u64) {
             $crate::arch::machine::msr!(stringify!($name), $asm, value);
         }
     };
     (@@ act $name:ident $asm:expr) => {
-        /// Writes ones that act; zeros do nothing.
+        /// Writes ones, which act; zeros have no effect.
         #[inline(always)]
         pub fn act(bits: u64) {
             $crate::arch::machine::msr_act!(stringify!($name), $asm, bits);
@@ -63,20 +63,20 @@ registers! {
     far_el2: read;
     /// Faulting IPA.
     hpfar_el2: read;
-    /// This core's exception levels and extensions; reliability (RAS) is bits 31:28.
+    /// This core's exception levels and extensions, part 0; reliability (RAS) is bits 31:28.
     id_aa64pfr0_el1: read;
-    /// Further ones; the matrix extension (SME) is bits 27:24.
+    /// This core's extensions, part 1; the matrix extension (SME) is bits 27:24.
     id_aa64pfr1_el1: read;
-    /// EL0's second thread pointer, of SME.
+    /// Second thread pointer of EL0, part of SME.
     tpidr2_el0 = "S3_3_C13_C0_5": write;
-    /// Virtual deferred SErrors, a register of guests (`DISR_EL1`) if HCR_EL2.AMO is set; there with
+    /// Virtual deferred SErrors; guests access it as `DISR_EL1` if HCR_EL2.AMO is set. Exists with
     /// RAS.
     vdisr_el2 = "S3_4_C12_C1_1": write;
-    /// Where the guest goes on.
+    /// Address at which the guest continues.
     elr_el2: read write;
     /// The guest's processor state.
     spsr_el2: read write;
-    /// What EL2 traps.
+    /// Hypervisor configuration: what EL2 traps.
     hcr_el2: write;
     /// Debug and PMU traps.
     mdcr_el2: write;
@@ -94,31 +94,31 @@ registers! {
     vpidr_el2: write;
     /// This core's identification.
     midr_el1: read;
-    /// Which levels of cache there are.
+    /// Cache levels that exist.
     clidr_el1: read;
-    /// The geometry of that one.
+    /// Geometry of the cache that CSSELR_EL1 selects.
     ccsidr_el1: read;
     /// EL1 access to the timers.
     cnthctl_el2: write;
-    /// Virtual counter's distance from the physical one.
+    /// Difference between the physical and the virtual counter.
     cntvoff_el2: write;
     /// Physical counter.
     cntpct_el0: read;
-    /// Ticks a second.
+    /// Counter frequency in ticks per second.
     cntfrq_el0: read;
     /// Control of EL2's own timer.
     cnthp_ctl_el2: write;
     /// Deadline of EL2's own timer.
     cnthp_cval_el2: write;
-    /// PMU control: how many counters, and whether they count.
+    /// PMU control: the number of counters, and whether they count.
     pmcr_el0: read write;
     /// Event counter 0.
     pmevcntr0_el0: read write;
     /// Event counter 1.
     pmevcntr1_el0: read write;
-    /// What event counter 0 counts.
+    /// Event type of event counter 0.
     pmevtyper0_el0: write;
-    /// What event counter 1 counts.
+    /// Event type of event counter 1.
     pmevtyper1_el0: write;
     /// Counters to enable.
     pmcntenset_el0: act;
@@ -128,90 +128,90 @@ registers! {
     pmcntenclr_el0: act;
     /// Overflow interrupts to disable.
     pmintenclr_el1: act;
-    /// Overflows to forget.
+    /// Overflow flags to clear.
     pmovsclr_el0: act;
-    /// Overflows so far, or to make up.
+    /// Overflow flags: reads them, or sets them.
     pmovsset_el0: read act;
-    /// Which counter the next two are.
+    /// Selects the counter that PMXEVCNTR_EL0 and PMXEVTYPER_EL0 access.
     pmselr_el0: write;
     /// The selected event counter.
     pmxevcntr_el0: read write;
-    /// What it counts.
+    /// Event type of the selected event counter.
     pmxevtyper_el0: write;
     /// The cycle counter.
     pmccntr_el0: read write;
-    /// Where it counts.
+    /// Exception levels at which the cycle counter counts.
     pmccfiltr_el0: write;
-    /// Which common events there are.
+    /// Common events that the PMU counts, from 0x00 on.
     pmceid0_el0: read;
-    /// The same, from 0x20 on.
+    /// Common events that the PMU counts, from 0x20 on.
     pmceid1_el0: read;
     /// EL0's access to the PMU.
     pmuserenr_el0: write;
     /// The guest's system control.
     sctlr_el1: read write;
-    /// What an implementation adds to it.
+    /// Auxiliary control of the guest (implementation defined).
     actlr_el1: read write;
     /// The guest's traps of FP and SIMD.
     cpacr_el1: read write;
-    /// The guest's tables of the lower addresses.
+    /// Translation table base of the guest's lower addresses.
     ttbr0_el1: read write;
-    /// Those of the upper ones.
+    /// Translation table base of the guest's upper addresses.
     ttbr1_el1: read write;
-    /// Their format.
+    /// Translation control: the format of the guest's tables.
     tcr_el1: read write;
     /// Syndrome of the guest's own last exception.
     esr_el1: read write;
-    /// What an implementation adds to it.
+    /// Auxiliary fault status of the guest (implementation defined), part 0.
     afsr0_el1: read write;
-    /// Further such.
+    /// Auxiliary fault status of the guest (implementation defined), part 1.
     afsr1_el1: read write;
     /// Address of the guest's own last exception.
     far_el1: read write;
     /// The guest's memory attributes.
     mair_el1: read write;
-    /// What an implementation adds to them.
+    /// Auxiliary memory attributes of the guest (implementation defined).
     amair_el1: read write;
     /// The guest's exception vectors.
     vbar_el1: read write;
-    /// The guest's process for tracing.
+    /// Context identifier of the guest, for tracing.
     contextidr_el1: read write;
-    /// Where the guest's own last exception came from.
+    /// Return address of the guest's own last exception.
     elr_el1: read write;
-    /// The state it came from.
+    /// Saved processor state of the guest's own last exception.
     spsr_el1: read write;
-    /// The guest's stack at EL0.
+    /// The guest's stack pointer at EL0.
     sp_el0: read write;
-    /// At EL1.
+    /// The guest's stack pointer at EL1.
     sp_el1: read write;
     /// Result of an address translation.
     par_el1: read write;
-    /// Which cache CCSIDR_EL1 describes.
+    /// Selects the cache that CCSIDR_EL1 describes.
     csselr_el1: read write;
     /// The guest's thread pointer at EL0.
     tpidr_el0: read write;
-    /// At EL1.
+    /// The guest's thread pointer at EL1.
     tpidr_el1: read write;
-    /// That which EL0 only reads.
+    /// The guest's thread pointer that EL0 can only read.
     tpidrro_el0: read write;
     /// EL0's access to the timers.
     cntkctl_el1: read write;
     /// Deadline of the virtual timer.
     cntv_cval_el0: read write;
-    /// Its control.
+    /// Control of the virtual timer.
     cntv_ctl_el0: read write;
     /// Deadline of EL1's physical timer.
     cntp_cval_el0: read write;
-    /// Its control.
+    /// Control of EL1's physical timer.
     cntp_ctl_el0: read write;
-    /// FP control, by its encoding: the assembler knows the name only with FP.
+    /// FP control, by its encoding: the assembler knows the name only if FP is enabled.
     fpcr = "S3_3_C4_C4_0": read write;
     /// FP status.
     fpsr = "S3_3_C4_C4_1": read write;
     /// Debug control of the vCPU that has the core; guests' accesses trap.
     mdscr_el1: read write;
-    /// EL2's per-core pointer, which the exception vectors pass on as a reference to the core's
-    /// [`Core`](crate::vcpu::cpu::Core).
+    /// EL2's per-core pointer, which the exception vectors pass to Rust as a reference to the
+    /// core's [`Core`](crate::vcpu::cpu::Core).
     tpidr_el2: entrust;
     /// The sizes of cache lines.
     ctr_el0: read;
@@ -245,7 +245,7 @@ pub mod icc {
         sgi1r = "S3_0_C12_C11_5": write;
         /// Virtual interface: enable and maintenance conditions.
         ich_hcr = "S3_4_C12_C11_0": read write;
-        /// Virtual interface: how many list registers.
+        /// Virtual interface: number of list registers.
         ich_vtr = "S3_4_C12_C11_1": read;
         /// Empty list registers.
         ich_elrsr = "S3_4_C12_C11_5": read;
@@ -259,7 +259,7 @@ pub mod icc {
 
     macro_rules! list_registers {
         ($($n:literal = $asm:literal,)*) => {
-            /// Reads list register `n`, of the first four; 0 for another.
+            /// Reads list register `n`, one of the first four; returns 0 for any other number.
             #[inline(always)]
             pub fn read_lr(n: usize) -> u64 {
                 match n {
@@ -268,12 +268,13 @@ pub mod icc {
                 }
             }
 
-            /// Writes list register `n`.
+            /// Writes list register `n`, one of the first four.
             #[inline(always)]
             pub fn write_lr(n: usize, value: u64) {
                 match n {
                     $($n => {
-                        // The first one most of the time: tested first, if the others are cold.
+                        // Most writes are to the first register: the compiler tests it first if the
+                        // others are cold.
                         if $n != 0 {
                             cold();
                         }
@@ -296,50 +297,50 @@ pub mod icc {
     }
 }
 
-/// Controls of EL2 that not every processor has; see `weir_vdev::id::Controls`.
+/// Controls of EL2 that not every core has; see `weir_vdev::id::Controls`.
 mod controls {
     registers! {
-        /// Further controls of EL1's features.
+        /// Extended hypervisor configuration.
         hcrx = "S3_4_C1_C2_2": write;
-        /// Reads of EL1's registers that trap.
+        /// Fine-grained traps of reads of EL1 registers.
         hfgrtr = "S3_4_C1_C1_4": write;
-        /// Writes.
+        /// Fine-grained traps of writes to EL1 registers.
         hfgwtr = "S3_4_C1_C1_5": write;
-        /// Instructions.
+        /// Fine-grained traps of instructions.
         hfgitr = "S3_4_C1_C1_6": write;
-        /// Reads of debug registers.
+        /// Fine-grained traps of reads of debug registers.
         hdfgrtr = "S3_4_C3_C1_4": write;
-        /// Writes.
+        /// Fine-grained traps of writes to debug registers.
         hdfgwtr = "S3_4_C3_C1_5": write;
-        /// Reads of activity monitors.
+        /// Fine-grained traps of reads of activity monitors.
         hafgrtr = "S3_4_C3_C1_6": write;
-        /// As `hfgrtr`, for more registers.
+        /// Fine-grained traps of reads of further EL1 registers.
         hfgrtr2 = "S3_4_C3_C1_2": write;
-        /// As `hfgwtr`.
+        /// Fine-grained traps of writes to further EL1 registers.
         hfgwtr2 = "S3_4_C3_C1_3": write;
-        /// As `hfgitr`.
+        /// Fine-grained traps of further instructions.
         hfgitr2 = "S3_4_C3_C1_7": write;
-        /// As `hdfgrtr`.
+        /// Fine-grained traps of reads of further debug registers.
         hdfgrtr2 = "S3_4_C3_C1_0": write;
-        /// As `hdfgwtr`.
+        /// Fine-grained traps of writes to further debug registers.
         hdfgwtr2 = "S3_4_C3_C1_1": write;
-        /// EL2's partition of memory resources, and traps of EL1's registers for its own.
+        /// EL2's memory partition (MPAM), and traps of EL1's MPAM registers.
         mpam2 = "S3_4_C10_C5_0": write;
-        /// What partitions there are, and whether there is the next one.
+        /// MPAM identification: the partitions that exist, and whether `MPAMHCR_EL2` exists.
         mpamidr = "S3_0_C10_C4_4": read;
-        /// EL1's partitions as virtual ones.
+        /// Virtualization of EL1's memory partitions.
         mpamhcr = "S3_4_C10_C4_0": write;
     }
 }
 
-/// `MPAM2_EL2`: EL1's accesses to `MPAM0_EL1`, `MPAM1_EL1` and `MPAMIDR_EL1` trap (TRAPMPAM0EL1,
-/// TRAPMPAM1EL1, TIDR); all accesses are of partition 0.
+/// `MPAM2_EL2`: traps EL1's accesses to `MPAM0_EL1`, `MPAM1_EL1` and `MPAMIDR_EL1` (TRAPMPAM0EL1,
+/// TRAPMPAM1EL1, TIDR); all memory accesses belong to partition 0.
 const MPAM2: u64 = 1 << 48 | 1 << 49 | 1 << 58;
-/// `MPAMIDR_EL1`: there is `MPAMHCR_EL2` (HAS_HCR).
+/// `MPAMIDR_EL1.HAS_HCR`: `MPAMHCR_EL2` exists.
 const MPAM_HAS_HCR: u64 = 1 << 17;
 
-/// Writes zero to the controls of EL2 that this core has and that firmware can have left at any
-/// value, and traps to `MPAM2_EL2`.
+/// Writes zero to the controls of EL2 that this core has, because firmware may have left any value
+/// in them. Writes its traps to `MPAM2_EL2`.
 pub fn clear_controls(has: Controls) {
     if has.hcrx {
         controls::hcrx::write(0);
@@ -369,12 +370,12 @@ pub fn clear_controls(has: Controls) {
     }
 }
 
-/// Accesses registers by their number.
+/// Defines functions that write breakpoint and watchpoint registers by their number.
 macro_rules! comparators {
     ($($n:literal)+) => {
-        /// Writes breakpoint `n`: value, then control. Does nothing for a number above those of a
-        /// VM. With MDCR_EL2.TDE clear a breakpoint causes exceptions at EL1 and EL0 only. Callers
-        /// write only those that the processor has (ID_AA64DFR0_EL1).
+        /// Writes breakpoint `n`: value, then control. Does nothing if `n` is above the breakpoints
+        /// of a VM. With MDCR_EL2.TDE clear a breakpoint causes exceptions at EL1 and EL0 only.
+        /// Callers write only breakpoints that the core has (ID_AA64DFR0_EL1).
         pub fn write_breakpoint(n: usize, value: u64, control: u64) {
             match n {
                 $($n => {
@@ -385,7 +386,7 @@ macro_rules! comparators {
             }
         }
 
-        /// Writes watchpoint `n`, as [`write_breakpoint`] a breakpoint.
+        /// Writes watchpoint `n` like [`write_breakpoint`] writes a breakpoint.
         pub fn write_watchpoint(n: usize, value: u64, control: u64) {
             match n {
                 $($n => {
@@ -400,10 +401,10 @@ macro_rules! comparators {
 
 comparators!(0 1 2 3 4 5);
 
-/// Reads the ID register of encoding op0 = 3, op1 = 0, CRn = 0.
+/// Defines a function that reads an ID register (op0 = 3, op1 = 0, CRn = 0).
 macro_rules! id_registers {
     ($($crm:literal: $($op2:literal)+;)*) => {
-        /// The ID register S3_0_C0_C`crm`_`op2`; 0 where the architecture has none.
+        /// Returns the ID register S3_0_C0_C`crm`_`op2`; 0 if the architecture has none.
         #[must_use]
         #[inline(never)]
         pub fn id_register(crm: u8, op2: u8) -> u64 {

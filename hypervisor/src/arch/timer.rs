@@ -1,5 +1,5 @@
-//! The architected timers as EL2 uses them: time since start, and the deadline of its own timer
-//! (CNTHP).
+//! The architected timers as EL2 uses them: the time since the start, and the deadline of EL2's own
+//! timer (CNTHP).
 
 use super::{
     isb,
@@ -7,13 +7,14 @@ use super::{
 };
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// How the counter becomes time. All in one place, so that one address reaches them.
+/// Conversion factors between counter ticks and time. They are in one struct so that one base
+/// address reaches all of them.
 struct Clock {
-    /// The counter when the hypervisor started.
+    /// Value of the counter when the hypervisor started.
     start: AtomicU64,
-    /// Nanoseconds of a tick, rounded down.
+    /// Nanoseconds per tick, rounded down.
     tick: Factor,
-    /// Ticks of a nanosecond, rounded up.
+    /// Ticks per nanosecond, rounded up.
     nanosecond: Factor,
     /// 0 if a nanosecond is a whole number of ticks, else 1.
     round: AtomicU64,
@@ -26,7 +27,7 @@ static CLOCK: Clock = Clock {
     round: AtomicU64::new(0),
 };
 
-/// A factor with 64 bits behind the point, so that a change of units needs no division.
+/// A fixed-point factor with 64 fractional bits, so that a change of units needs no division.
 struct Factor {
     whole: AtomicU64,
     part: AtomicU64,
@@ -37,7 +38,8 @@ impl Factor {
         Self { whole: AtomicU64::new(0), part: AtomicU64::new(0) }
     }
 
-    /// Makes it `dividend / divisor`, numbers below 2^63, rounded down; returns the rest.
+    /// Sets the factor to `dividend / divisor`, numbers below 2^63, rounded down; returns the
+    /// remainder of the division to 64 fractional bits.
     #[inline(never)]
     fn set(&self, dividend: u64, divisor: u64) -> u64 {
         let (mut rest, mut part) = (dividend % divisor, 0);
@@ -54,8 +56,8 @@ impl Factor {
         rest
     }
 
-    /// `n` times as much, rounded down: within 1 of the exact product. `n` is below 2^60 divided by
-    /// the factor.
+    /// Returns `n` times the factor, rounded down: within 1 of the exact product. `n` is below 2^60
+    /// divided by the factor.
     #[inline(always)]
     fn times(&self, n: u64) -> u64 {
         let part = u128::from(n) * u128::from(self.part.load(Ordering::Relaxed));
@@ -63,7 +65,7 @@ impl Factor {
     }
 }
 
-/// Calls this moment zero.
+/// Sets the origin of the hypervisor's time to now.
 #[inline(never)]
 pub fn start() {
     let hz = cntfrq_el0::read().clamp(1, u64::from(u32::MAX));
@@ -75,35 +77,35 @@ pub fn start() {
     CLOCK.start.store(cntpct_el0::read(), Ordering::Relaxed);
 }
 
-/// Ticks of the counter a second, and its value at [`start`].
+/// Returns the ticks of the counter per second, and its value at [`start`].
 #[must_use]
 pub fn base() -> (u64, u64) {
     (cntfrq_el0::read(), CLOCK.start.load(Ordering::Relaxed))
 }
 
-/// Nanoseconds since [`start`]. Paths that are often taken inline [`ns_at`] instead.
+/// Returns the nanoseconds since [`start`]. Frequent paths inline [`ns_at`] instead.
 #[inline(never)]
 #[must_use]
 pub fn now_ns() -> u64 {
     ns_at(ticks())
 }
 
-/// The counter.
+/// Returns the value of the physical counter.
 #[inline(always)]
 #[must_use]
 pub fn ticks() -> u64 {
     cntpct_el0::read()
 }
 
-/// Nanoseconds from [`start`] to when the counter was `ticks`, rounded down.
+/// Returns the nanoseconds from [`start`] until the counter was `ticks`, rounded down.
 #[inline(always)]
 #[must_use]
 pub fn ns_at(ticks: u64) -> u64 {
     CLOCK.tick.times(ticks.wrapping_sub(CLOCK.start.load(Ordering::Relaxed)))
 }
 
-/// Nanoseconds from [`start`] to the moment when the counter is at `ticks`, rounded up; 0 if that
-/// is before.
+/// Returns the nanoseconds from [`start`] until the counter is at `ticks`, rounded up; 0 if that is
+/// before [`start`].
 #[must_use]
 pub fn due_ns(ticks: u64) -> u64 {
     let ticks = ticks.saturating_sub(CLOCK.start.load(Ordering::Relaxed));
@@ -113,24 +115,25 @@ pub fn due_ns(ticks: u64) -> u64 {
         .saturating_add((ticks % hz * 1_000_000_000).div_ceil(hz))
 }
 
-/// Arms this core's EL2 timer to fire `ns` nanoseconds after [`start`], never before and at most
-/// two ticks later; never if that is `u64::MAX`.
+/// Arms this core's EL2 timer to fire `ns` nanoseconds after [`start`], never earlier and at most
+/// two ticks later; if `ns` is `u64::MAX`, it never fires.
 #[inline(always)]
 pub fn fire_at(ns: u64) {
-    /// More than a century.
+    /// More than nine years.
     const FAR: u64 = 1 << 58;
     fire_next_at(ns.min(FAR));
     cnthp_ctl_el2::write(u64::from(ns != u64::MAX));
 }
 
-/// Arms this core's EL2 timer, which is running, for a time that is near.
+/// Arms this core's EL2 timer, which must be running, for `ns` nanoseconds after [`start`], a time
+/// that is near.
 #[inline(always)]
 pub fn fire_next_at(ns: u64) {
     let ticks = CLOCK.nanosecond.times(ns) + CLOCK.round.load(Ordering::Relaxed);
     cnthp_cval_el2::write(CLOCK.start.load(Ordering::Relaxed).wrapping_add(ticks));
 }
 
-/// Stops this core's EL2 timer until [`fire_at`]. Its interrupt is pending no longer.
+/// Stops this core's EL2 timer until [`fire_at`]. Its interrupt is no longer pending.
 pub fn stop() {
     cnthp_ctl_el2::write(0);
     isb();
@@ -142,10 +145,10 @@ pub mod tests {
     use crate::arch::machine::{set, value};
     use std::sync::Mutex;
 
-    /// Held by a test that calls [`start`], as the clock is one for all threads.
+    /// A lock that a test holds if it calls [`start`], because all threads share the clock.
     pub static CLOCK_USER: Mutex<()> = Mutex::new(());
 
-    /// Frequencies of the counter, in Hz: of boards, of QEMU, and odd ones.
+    /// Frequencies of the counter in Hz: those of boards, of QEMU, and odd ones.
     const FREQUENCIES: [u64; 7] =
         [1_000_000, 19_200_000, 24_000_000, 54_000_000, 62_500_000, 99_999_001, 1_000_000_000];
 

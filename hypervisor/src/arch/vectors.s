@@ -1,10 +1,11 @@
-// Exception vectors of EL2, and the way back into the guest.
+// Exception vectors of EL2, and the return into the guest.
 //
-// While a guest runs, SP_EL2 is the top of its core's stack and TPIDR_EL2 the core's `Core`. An
-// exception puts the guest's registers into a `Frame` there. An interrupt or a call saves only the
-// registers that a Rust function may change, and so do an access to a system register and a data
-// abort by a load or store from or to one of these. The others follow if the handler returns
-// non-zero, before the vectors call `handle_interrupt` or `handle_action` with that.
+// While a guest runs, SP_EL2 is the top of its core's stack and TPIDR_EL2 points to the core's
+// `Core`. An exception stores the guest's registers in a `Frame` there. An interrupt, a call and an
+// access to a system register save only the registers that a Rust function may change, and so does
+// a data abort whose load or store has one of these as its operand. If the handler returns
+// non-zero, the vectors save the other registers, too, and call `handle_interrupt` or
+// `handle_action` with that value.
 
     .equ    FRAME, 256                      // x0 to x30 and a word of padding
 
@@ -49,8 +50,9 @@
     ldp     x0, x1, [sp], #FRAME
     .endm
 
-    // Stops speculation behind the ERET, which some cores continue there (Arm's "Straight-line
-    // speculation"): SB, for cores that lack it. The barriers are never executed.
+    // Stops speculation behind the ERET, because some cores continue there ("Straight-line
+    // speculation", Arm). DSB and ISB stand in for SB, which some cores lack. The barriers are
+    // never executed.
     .macro  eret_only
     eret
     dsb     nsh
@@ -173,7 +175,7 @@ act:
 
     .section .text.enter, "ax"
     .global enter
-// x0: the registers of a guest, x1: the top of this core's stack. Enters the guest with them.
+// Enters the guest. x0: the registers of the guest, x1: the top of this core's stack.
 enter:
     mov     sp, x1
     load_x2_to_x17 x0
@@ -189,7 +191,7 @@ enter:
 
     .section .text.resume, "ax"
     .global resume
-// x0: a frame at the top of this core's stack. Enters the guest with its registers.
+// Enters the guest. x0: a frame at the top of this core's stack, with the guest's registers.
 resume:
     mov     sp, x0
     b       resume_sp

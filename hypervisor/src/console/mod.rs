@@ -1,9 +1,9 @@
-//! The wire: every VM's console and the hypervisor's own records on the board's one UART.
+//! The console: every VM's console and the hypervisor's own records on the board's only UART.
 //!
-//! A VM's bytes wait in a ring of that VM's, the records in one of the hypervisor's own. One core,
-//! the console core, empties them into the UART, a bounded number at a time; the others put bytes
-//! in and ring a bell. So the time that the UART takes is never a guest's on another core, and
-//! no core waits for a lock of another VM.
+//! The bytes of a VM wait in the ring of that VM, and the records in a ring of the hypervisor. One
+//! core, the console core, moves them to the UART, a bounded number at a time; the other cores only
+//! put bytes into the rings and notify it. So a guest on another core never spends the time that
+//! the UART takes, and no core waits for a lock of another VM.
 
 use crate::{
     arch::{lock::Lock, relax, timer},
@@ -22,28 +22,28 @@ use weir_units::CoreId;
 use weir_vdev::pl011::{FIFO_DEPTH, Sink};
 use zerocopy::{Immutable, IntoBytes};
 
-/// Bytes of a VM's output that wait for the UART; more is lost, and counted.
+/// Bytes of a VM's output that wait for the UART; further bytes are lost, and counted.
 const OUTPUT: usize = 4096;
-/// Bytes of a person's input that wait for a VM.
+/// Bytes of console input that wait for a VM.
 const INPUT: usize = 256;
 /// Bytes of records that wait for the UART.
 const RECORDS: usize = 32768;
-/// How many of them can be of one VM's events. What all VMs together leave holds a round of
-/// counters.
+/// Bytes of the records ring that the events of one VM can occupy. The space that all VMs together
+/// leave free holds a full report of the counters.
 const EVENTS: usize = 1536;
-/// Bytes that the console core passes on in one section with interrupts masked: half of the UART's
+/// Bytes that the console core sends in one section with interrupts masked: half of the UART's
 /// FIFO.
 const SECTION: usize = 16;
-/// After how many such sections it is another source's turn, if one waits. Each change of the
-/// source costs the wire a mark.
+/// Number of such sections after which another source is served, if one has bytes. Each change of
+/// the source costs a mark on the UART.
 const TURN: usize = 16;
 
-/// What the console keeps of one VM.
+/// The console state of one VM.
 pub struct VmConsole {
     output: ByteRing<OUTPUT>,
     input: ByteRing<INPUT>,
     dropped: AtomicU32,
-    /// The guest was shown a full FIFO and waits for room.
+    /// Whether the guest saw a full FIFO and waits for room.
     waits: AtomicBool,
     /// The core of the VM's first vCPU.
     core: AtomicU8,
@@ -60,7 +60,7 @@ impl VmConsole {
         }
     }
 
-    /// Says which core the VM's first vCPU is on; on the boot core.
+    /// Sets the core of the VM's first vCPU. Called on the boot core.
     pub fn connect(&self, core: u8) {
         self.core.store(core, Ordering::Relaxed);
     }
@@ -69,7 +69,7 @@ impl VmConsole {
         mail::send(CoreId(self.core.load(Ordering::Relaxed)), message);
     }
 
-    /// The next byte that a person typed.
+    /// Takes the next byte of console input, if there is one.
     pub fn typed(&self) -> Option<u8> {
         self.input.pop()
     }
@@ -77,21 +77,22 @@ impl VmConsole {
 
 static CHANNELS: [VmConsole; MAX_VMS] = [const { VmConsole::new() }; MAX_VMS];
 static RECORDS_RING: ByteRing<RECORDS> = ByteRing::new();
-/// The right to write records, held for the time of a copy, and what each VM has in the ring.
+/// The right to write records, held while a record is copied, and the quota of each VM in the ring.
 static RECORDS_WRITER: Lock<[Quota; MAX_VMS]> = Lock::new([Quota::new(); MAX_VMS]);
 static RECORDS_LOST: AtomicU32 = AtomicU32::new(0);
 static BELL: AtomicBool = AtomicBool::new(false);
 static FOCUS: AtomicU8 = AtomicU8::new(0);
 static CONSOLE_CORE: AtomicU8 = AtomicU8::new(0);
 
-/// The console of VM `vm`.
+/// Returns the console of VM `vm`.
 #[must_use]
 pub fn channel(vm: usize) -> &'static VmConsole {
-    // Masked, so that no number can reach beyond; a VM's index is below MAX_VMS anyway (`packed`).
+    // Taken modulo MAX_VMS, so that no index is out of bounds; a VM's index is below MAX_VMS anyway
+    // (`packed`).
     &CHANNELS[vm % MAX_VMS]
 }
 
-/// A frame in memory: DLE, kind, length, payload, sum, with a DLE in the payload as it is.
+/// A frame in memory: DLE, kind, length, payload, checksum. A DLE in the payload is not doubled.
 struct Frame {
     bytes: [u8; 260],
     len: usize,
@@ -126,10 +127,10 @@ pub struct Output {
 }
 
 impl Output {
-    /// Room that a byte, doubled if it must be, and the mark after a line need.
+    /// Room that a byte (doubled if it is a DLE) and the mark after a line need.
     const UNIT: usize = 2 + 4 + size_of::<ConsoleMark>();
 
-    /// The output of VM `vm`.
+    /// Returns the output of VM `vm`.
     #[must_use]
     pub fn new(vm: usize) -> Self {
         Self { vm }
@@ -144,8 +145,8 @@ impl Sink for Output {
         if room >= FIFO_DEPTH {
             return room;
         }
-        // Set before the room is read again: the console core makes room first and reads `waits`
-        // then, so one of the two sees the other.
+        // Set before the room is read again. The console core makes room first and reads `waits`
+        // afterwards, so at least one of the two sees the other's store.
         channel.waits.store(true, Ordering::SeqCst);
         channel.output.room() / Self::UNIT
     }
@@ -173,7 +174,7 @@ pub fn record(kind: FrameKind, payload: &(impl IntoBytes + Immutable)) {
     send(&Frame::new(kind, payload), HYPERVISOR.into());
 }
 
-/// Puts a record of VM `vm`'s, or of the hypervisor's own, into the ring, or counts it as lost.
+/// Puts a record of VM `vm`, or of the hypervisor itself, into the ring, or counts it as lost.
 fn send(frame: &Frame, vm: usize) {
     let mut quotas = RECORDS_WRITER.lock();
     let lost = RECORDS_LOST.load(Ordering::Relaxed);
@@ -191,45 +192,45 @@ fn send(frame: &Frame, vm: usize) {
             quota.lose();
         }
     }
-    // Written under the lock only.
+    // Only written under the lock.
     RECORDS_LOST.store(lost + u32::from(!fits), Ordering::Relaxed);
     drop(quotas);
     ring_bell();
 }
 
-/// Sends an event to the host; the time is filled in here.
+/// Sends an event to the host. This function fills in the time.
 pub fn event(event: WireEvent) {
     let vm = event.vm.into();
     send(&Frame::new(FrameKind::Event, &WireEvent { time_ns: timer::now_ns(), ..event }), vm);
 }
 
-/// Returns how many records of VM `vm`'s events were lost.
+/// Returns how many event records of VM `vm` were lost.
 #[must_use]
 pub fn lost(vm: usize) -> u32 {
     RECORDS_WRITER.lock().get(vm).map_or(0, Quota::lost)
 }
 
-/// Notifies the console core that bytes wait, unless it has been notified.
+/// Notifies the console core that bytes wait, unless it has been notified already.
 fn ring_bell() {
-    // AcqRel: the bytes were put in before the bell is seen, and the console core takes the bell
-    // down before it reads the rings.
+    // AcqRel: the bytes are in the ring before the flag is visible, and the console core clears the
+    // flag before it reads the rings.
     if !BELL.swap(true, Ordering::AcqRel) {
         mail::send(core(), mail::CONSOLE);
     }
 }
 
-/// The board's UART, and where in the rings its reader is. It belongs to the console core.
+/// The board's UART, and the reader's position in the rings. It belongs to the console core.
 pub struct Wire {
     uart: Uart,
-    /// The source of the bytes that are being passed on: a VM, which is the one that the host takes
-    /// console bytes for, or `MAX_VMS` for the records. It changes only between two frames.
+    /// The source of the bytes that are being sent: a VM, for which the host then takes console
+    /// bytes, or `MAX_VMS` for the records. It changes only between two frames.
     source: usize,
-    /// Where in a frame of the source's the console is.
+    /// The position of the reader within a frame of the source.
     framing: Framing,
-    /// The sections that are left of the source's turn.
+    /// The number of sections that remain before another source is served.
     turn: usize,
-    /// A frame of the console's own on its way out, a mark or records of the trace, and how much of
-    /// it went.
+    /// A frame that the console itself is sending (a mark, or records of the trace), and how many
+    /// of its bytes have been sent.
     frame: Frame,
     sent: usize,
     trace: TraceSender<MAX_CORES>,
@@ -237,29 +238,29 @@ pub struct Wire {
     input: Input,
 }
 
-/// What the host wants of the trace.
+/// The part of the trace that the host wants.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum WantedTrace {
-    /// Nothing: it never asked.
+    /// Nothing: the host has not asked for the trace.
     Nothing,
-    /// What will be there at the end: it was sent what there was.
+    /// The records that will exist at the end: the host has received all earlier ones.
     Later,
-    /// Full frames, while there are any.
+    /// Full frames, as long as there are any.
     Full,
-    /// All that is left, now that nothing follows.
+    /// All remaining records, because no further ones follow.
     Rest,
 }
 
-/// What the host asked for by [`Wire::receive`].
+/// The requests of the host that [`Wire::receive`] found.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Asked {
-    /// A report of the counters.
+    /// Whether the host requested a report of the counters.
     pub report: bool,
-    /// That the active devices follow the console's input.
+    /// Whether the active devices must follow the console's input.
     pub hand_over: bool,
 }
 
-/// Where in a command from the host the console is.
+/// The position of the console in a command from the host.
 #[derive(Clone, Copy)]
 enum Input {
     Text,
@@ -268,15 +269,15 @@ enum Input {
 }
 
 impl Wire {
-    /// Takes the UART over, which the firmware or the emulator has set up.
+    /// Takes over the UART, which the firmware or the emulator has set up.
     ///
     /// # Safety
     ///
-    /// Called once, on the console core, after stage 1 has the device.
+    /// Called once, on the console core, after stage 1 has mapped the device.
     #[must_use]
     pub unsafe fn take() -> Self {
-        // SAFETY: by the contract; `notice::refuse` and `notice::last_words`, which use it too,
-        // stop their core.
+        // SAFETY: by the contract; `notice::refuse` and `notice::last_words`, which also use the
+        // UART, stop their core.
         let mut uart = unsafe { Uart::take() };
         uart.enable();
         Self {
@@ -292,13 +293,14 @@ impl Wire {
         }
     }
 
-    /// Passes on what waits, at most [`SECTION`] bytes, the last of which can be inside a frame.
-    /// What is left comes by a bell of its own, or by the UART's interrupt when that is full.
+    /// Sends waiting bytes, at most [`SECTION`]; the last of them can be inside a frame. The rest
+    /// is sent after another notification, or after the UART's interrupt if the UART is full.
     pub fn drain(&mut self) {
         if notice::is_refusing() {
             return;
         }
-        // Before the rings are read: bytes that are put in after this ring again.
+        // Cleared before the rings are read, so that bytes added later notify the console core
+        // again.
         BELL.swap(false, Ordering::AcqRel);
         self.turn = self.turn.saturating_sub(1);
         if self.pass() {
@@ -307,7 +309,7 @@ impl Wire {
         self.offer_room();
     }
 
-    /// Passes on [`SECTION`] bytes. Returns false if fewer wait or fit.
+    /// Sends [`SECTION`] bytes. Returns false if fewer wait or fit.
     #[inline(never)]
     fn pass(&mut self) -> bool {
         for _ in 0..SECTION {
@@ -323,12 +325,12 @@ impl Wire {
         true
     }
 
-    /// Passes on everything, waiting for the UART: for the last words of a system.
+    /// Sends everything that waits, polling the UART; called when the system ends.
     pub fn flush(&mut self) {
         if self.wanted != WantedTrace::Nothing {
             self.wanted = WantedTrace::Rest;
         }
-        // The last call may have prepared a frame of the trace.
+        // The last call of `pass` may have prepared a frame of the trace.
         while self.pass() || self.uart.is_full() || self.sent < self.frame.len {
             relax();
         }
@@ -337,8 +339,8 @@ impl Wire {
         }
     }
 
-    /// Returns the next byte to send: of the frame on its way out, else of the source, else of
-    /// another one.
+    /// Returns the next byte to send: from the frame that is being sent, or else from the source,
+    /// or else from another source.
     #[inline(always)]
     fn next(&mut self) -> Option<u8> {
         if self.sent < self.frame.len {
@@ -346,7 +348,8 @@ impl Wire {
             self.sent += 1;
             return byte;
         }
-        // A frame is in its ring as a whole, so that its source has the rest of it.
+        // A frame is put into its ring as a whole, so the source has the rest of a frame that has
+        // begun.
         if (self.turn > 0 || self.framing != Framing::Between)
             && let Some(byte) = self.pop()
         {
@@ -366,8 +369,8 @@ impl Wire {
         Some(byte)
     }
 
-    /// Gives the next source that has bytes its turn, this one as the last, and returns the first
-    /// byte to send: a VM's bytes follow a mark.
+    /// Selects the next source that has bytes, the present one last, and returns the first byte to
+    /// send. The bytes of a VM follow a mark.
     #[inline(never)]
     fn change_source(&mut self) -> Option<u8> {
         self.offer_room();
@@ -382,7 +385,8 @@ impl Wire {
                 continue;
             }
             (self.source, self.turn) = (source, TURN);
-            // After records, which may have been a mark, the host takes bytes for no VM.
+            // After records, which may have included a mark, the host assigns bytes to no VM until
+            // the next mark.
             if source != last && source < MAX_VMS {
                 return Some(self.begin(mark(source, 0)));
             }
@@ -392,9 +396,9 @@ impl Wire {
         None
     }
 
-    /// Tells the VM after its bytes were passed on that there is room for more, if its guest waits.
+    /// Notifies the VM whose bytes were just sent that there is room for more, if its guest waits.
     fn offer_room(&self) {
-        // The room was made before `waits` is read; see `Output::room`.
+        // The room is made before `waits` is read; see `Output::room`.
         if let Some(channel) = CHANNELS.get(self.source)
             && channel.waits.load(Ordering::SeqCst)
             && channel.output.room() >= OUTPUT / 2
@@ -404,9 +408,9 @@ impl Wire {
         }
     }
 
-    /// Prepares a frame of records, which go when nothing else waits: VMs' lines are not late
-    /// because the host wants the trace. To copy the records takes most of a section, so that the
-    /// frame goes with the next one.
+    /// Prepares a frame of trace records. They are sent only when nothing else waits, so that the
+    /// host's request for the trace does not delay the output of VMs. Copying the records takes
+    /// most of a section, so the frame is sent in the next section.
     fn prepare_trace(&mut self) {
         let least = match self.wanted {
             WantedTrace::Nothing | WantedTrace::Later => return,
@@ -428,13 +432,13 @@ impl Wire {
         wire::DLE
     }
 
-    /// Takes what a person typed, at most what the UART's FIFO holds, and the host's commands.
+    /// Takes console input, at most what the UART's FIFO holds, and the host's commands.
     pub fn receive(&mut self) -> Asked {
         let mut asked = Asked::default();
         for _ in 0..32 {
             let byte = match self.uart.read() {
                 Some(Some(byte)) => byte,
-                // Only this byte is lost.
+                // Only the damaged byte is lost.
                 Some(None) => continue,
                 None => break,
             };
@@ -473,23 +477,23 @@ impl Wire {
     }
 }
 
-/// The VM that has what a person types.
+/// Returns the VM that receives console input.
 #[must_use]
 pub fn focus() -> usize {
     FOCUS.load(Ordering::Relaxed).into()
 }
 
-/// From here on what a person types is this VM's.
+/// Directs console input to VM `vm` from here on.
 pub fn give_input_to(vm: u8) {
     FOCUS.store(vm, Ordering::Relaxed);
 }
 
-/// Says which core serves the UART; before any other core runs.
+/// Sets the core that serves the UART. Called before any other core runs.
 pub fn init(console_core: CoreId) {
     CONSOLE_CORE.store(console_core.0, Ordering::Relaxed);
 }
 
-/// The core that serves the UART.
+/// Returns the core that serves the UART.
 #[must_use]
 pub fn core() -> CoreId {
     CoreId(CONSOLE_CORE.load(Ordering::Relaxed))

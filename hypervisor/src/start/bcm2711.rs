@@ -1,4 +1,4 @@
-//! Turns a BCM2711 off without firmware: its watchdog resets the chip, and the boot firmware takes
+//! Turns a BCM2711 off without firmware: the watchdog resets the chip, and the boot firmware treats
 //! a reset to partition 63 as a halt (the sequence of Linux' bcm2835_wdt.c).
 
 use crate::{
@@ -10,29 +10,28 @@ use crate::{
 };
 use weir_units::Pa;
 
-/// Reset control.
+/// Reset control register.
 const RSTC: Register<u32> = Register::at(0x1c);
-/// Reset status, with the partition to boot from.
+/// Reset status register, with the number of the partition to boot from.
 const RSTS: Register<u32> = Register::at(0x20);
-/// The counter.
+/// Watchdog counter register.
 const WDOG: Register<u32> = Register::at(0x24);
-/// The upper byte of each value: a write without it has no effect.
+/// The upper byte of each written value: a write without it has no effect.
 const PASSWORD: u32 = 0x5a00_0000;
-/// The bits that a write sets.
+/// The bits of a register that a write sets.
 const VALUE: u32 = 0x00ff_ffff;
 /// RSTC: the kind of reset.
 const KIND: u32 = 0x30;
 /// RSTC: a reset of the whole chip.
 const FULL_RESET: u32 = 0x20;
-/// RSTS: all bits of the partition's number.
+/// RSTS: all bits of the partition number set, which is partition 63.
 const HALT: u32 = 0x555;
-/// Ten ticks of 16 us.
+/// Watchdog time: ten ticks of 16 us.
 const SOON: u32 = 10;
 
 /// The power management block.
-// SAFETY: `start` comes here only if the board's power is `Power::Bcm2711`, and then stage 1 maps
-// the page (`START_DEVICES`), no VM has it, and these registers only
-// reset the chip, which is intended.
+// SAFETY: `start` uses this only if the board's power is `Power::Bcm2711`. Then stage 1 maps the
+// page (`START_DEVICES`), no VM has it, and these registers only reset the chip, which is intended.
 const REGISTERS: Device = unsafe { Device::new("watchdog", device(Pa(WATCHDOG))) };
 
 /// Turns the board off; returns before the watchdog expires.

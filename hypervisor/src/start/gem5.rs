@@ -1,4 +1,4 @@
-//! Ends a simulation of gem5, which has no other power switch.
+//! Ends a simulation of gem5, which has no other means of turning the machine off.
 
 use crate::arch::machine;
 

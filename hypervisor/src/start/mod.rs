@@ -1,5 +1,5 @@
-//! Starts the other cores and turns the board off: by its firmware, or without one, by a spin table
-//! and a device.
+//! Starts the other cores and turns the board off: with the firmware, or on a board without
+//! firmware with a spin table and a device.
 
 mod bcm2711;
 mod gem5;
@@ -15,7 +15,7 @@ use weir_units::CoreId;
 ///
 /// # Errors
 ///
-/// See [`StartError`].
+/// Returns a [`StartError`].
 #[inline(always)]
 pub fn start_core(index: u64, mpidr: u64) -> Result<(), StartError> {
     if HAS_SPIN_TABLE {
@@ -24,30 +24,30 @@ pub fn start_core(index: u64, mpidr: u64) -> Result<(), StartError> {
     psci::cpu_on(mpidr, memory::secondary_entry(), index)
 }
 
-/// The calling core has come. Waits until all have, as a spin table reports nothing; firmware has
-/// answered for each core at once.
+/// Reports that the calling core has arrived. On a board with a spin table, waits until all cores
+/// have arrived, because a spin table reports nothing; firmware has already answered for each core.
 pub fn came(core: CoreId) {
     if HAS_SPIN_TABLE {
         spin_table::came(core);
     }
 }
 
-/// Lets the cores that have come go on, on the boot core.
+/// Lets the cores that have arrived continue. Called on the boot core.
 pub fn all_came() {
     if HAS_SPIN_TABLE {
         spin_table::all_came();
     }
 }
 
-/// Returns what the firmware answers to SMCCC_ARCH_FEATURES for `function`; -1 where it doesn't
-/// know the call, or is not there.
+/// Returns the firmware's answer to SMCCC_ARCH_FEATURES for `function`; -1 if the firmware does not
+/// support the call, or if there is no firmware.
 #[must_use]
 pub fn arch_features(function: u32) -> i32 {
     if HAS_SPIN_TABLE { spin_table::arch_features(function) } else { psci::arch_features(function) }
 }
 
-/// Passes a call of the guest's on to the firmware: only for the SMCCC workarounds, which take no
-/// address.
+/// Passes a call of the guest on to the firmware. Used only for the SMCCC workarounds, which take
+/// no address.
 #[inline(always)]
 pub fn forward(function: u32, argument: u64) {
     if HAS_SPIN_TABLE {
@@ -57,8 +57,8 @@ pub fn forward(function: u32, argument: u64) {
     }
 }
 
-/// Calls the silicon provider's service (SiP) with these arguments from x1 on. Returns x0: -1 where
-/// the firmware doesn't know the call, or is not there.
+/// Calls the silicon provider's service (SiP) with these arguments from x1 on. Returns x0, which is
+/// -1 if the firmware does not support the call, or if there is no firmware.
 #[must_use]
 pub fn sip(function: u32, arguments: [u64; 4]) -> u64 {
     if HAS_SPIN_TABLE {
@@ -68,7 +68,7 @@ pub fn sip(function: u32, arguments: [u64; 4]) -> u64 {
     }
 }
 
-/// Turns the board off; returns only where that takes a while, or cannot be done.
+/// Turns the board off. Returns only if that takes a while or cannot be done.
 pub fn power_off() {
     match POWER {
         Power::Firmware => psci::system_off(),

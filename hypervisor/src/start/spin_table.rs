@@ -1,8 +1,8 @@
-//! A board without PSCI: each other core waits until its entry of a table is not zero, and jumps to
-//! the address there, at the exception level of the boot core (Linux,
+//! Support for a board without PSCI: each other core waits until its entry of a table is not zero,
+//! and jumps to the address there, at the exception level of the boot core (Linux,
 //! Documentation/arch/arm64/booting.rst, "spin-table").
 //!
-//! There is no service at EL3: an SMC would be undefined, or enter EL3 without a handler.
+//! Such a board has no service at EL3: an SMC would be undefined, or enter EL3 without a handler.
 
 use crate::{
     arch::{
@@ -16,46 +16,47 @@ use crate::{
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use weir_units::{CoreId, Pa};
 
-/// The table: an entry for each core.
-// SAFETY: `start` comes here only if `HAS_SPIN_TABLE`, and then stage 1 maps the page as a device
-// (`START_DEVICES`). It is outside of [memory] (`weir
-// check` refuses a board file otherwise), so neither weir nor a VM has it as RAM, and a core that
-// reads an entry executes only firmware until the entry is written.
+/// The spin table: one entry for each core.
+// SAFETY: `start` uses this only if `HAS_SPIN_TABLE`; then stage 1 maps the page as a device
+// (`START_DEVICES`). The page is outside of [memory] (`weir check` refuses a board file otherwise),
+// so neither weir nor a VM has it as RAM. A core that reads an entry executes only firmware until
+// the entry is written.
 const TABLE: Device = unsafe { Device::new("spin-table", device(Pa(SPIN_TABLE))) };
 
-/// The cores that have come, a bit each: a spin table reports nothing.
+/// The cores that have arrived, one bit each; kept because a spin table reports nothing.
 static CAME: AtomicU32 = AtomicU32::new(0);
-/// No core is missing.
+/// Whether all cores have arrived.
 static ALL_CAME: AtomicBool = AtomicBool::new(false);
-/// How long a core may need, in ns.
+/// The longest time that a core may need to arrive, in ns.
 const LIMIT_NS: u64 = 1_000_000_000;
 
-/// The calling core has come. Waits until all have: no VM runs for the time after which the boot
-/// core refuses to start without one.
+/// Reports that the calling core has arrived, and waits until all have. So no VM runs before the
+/// boot core has decided whether to refuse to start because a core is missing.
 pub fn came(core: CoreId) {
-    // Relaxed, as below: nothing else is read by it.
+    // Relaxed, as below: no other data depends on it.
     CAME.fetch_or(1 << core.0, Ordering::Relaxed);
     while !ALL_CAME.load(Ordering::Relaxed) {
         relax();
     }
 }
 
-/// Lets the cores that have come go on, on the boot core.
+/// Lets the cores that have arrived continue. Called on the boot core.
 pub fn all_came() {
     ALL_CAME.store(true, Ordering::Relaxed);
 }
 
-/// Starts core `index` in `secondary_main`, and waits until it is there; arch/spin_table.s finds
-/// the index by the core's affinity.
+/// Starts core `index` in `secondary_main`, and waits until it has arrived; arch/spin_table.s
+/// derives the index from the core's affinity.
 ///
 /// # Errors
 ///
-/// [`StartError::Silent`] if it does not come.
+/// Returns [`StartError::Silent`] if the core does not arrive in time.
 pub fn start_core(index: u64) -> Result<(), StartError> {
-    // The stores to tables and variables that the core will read, before that of its entry.
+    // The stores to tables and variables that the core will read complete before the store to its
+    // entry.
     dsb_sy();
     TABLE.write(Register::<u64>::at(0).nth(index), memory::secondary_entry().0);
-    // The store of the entry, before the event that ends the core's wait for it.
+    // The store to the entry completes before the event that ends the core's wait for it.
     dsb_sy();
     send_event();
     let due = timer::now_ns().saturating_add(LIMIT_NS);
@@ -76,7 +77,7 @@ pub const fn arch_features(_function: u32) -> i32 {
 /// Does nothing: [`arch_features`] offers no function to forward.
 pub const fn forward(_function: u32, _argument: u64) {}
 
-/// Returns -1, the answer of a firmware that doesn't know the call.
+/// Returns -1, the answer of a firmware that does not support the call.
 pub const fn sip(_function: u32, _arguments: [u64; 4]) -> u64 {
     u64::MAX
 }

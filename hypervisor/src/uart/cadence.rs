@@ -24,8 +24,8 @@ pub const FULL_BIT: u32 = SR_TX_FULL_BIT;
 pub const DATA: u64 = FIFO;
 
 /// The controller's registers.
-// SAFETY: stage 1 maps the page, by the contract of `Uart::take`, and the registers control the
-// UART only.
+// SAFETY: by the contract of `Uart::take`, stage 1 maps the page; the registers control only the
+// UART.
 const UART: Device = unsafe { Device::new("uart", device(Pa(board::UART))) };
 
 /// The controller's page.
@@ -56,7 +56,7 @@ impl Uart {
         Self(uart)
     }
 
-    /// Sets it up for 115200 Bd, with the interrupt for received bytes.
+    /// Sets the UART up for 115200 Bd, with the interrupt for received bytes.
     pub fn enable(&mut self) {
         self.0.enable(board::UART_CLOCK as u32);
     }
@@ -76,7 +76,8 @@ impl Uart {
         self.0.write(byte);
     }
 
-    /// Takes a received byte. `Some(None)` is a damaged byte, which this controller drops itself.
+    /// Takes a received byte. This controller drops damaged bytes itself, so the result is never
+    /// `Some(None)`.
     #[expect(clippy::option_option, reason = "a damaged byte does not end the input")]
     pub fn read(&mut self) -> Option<Option<u8>> {
         self.0.read().map(Some)

@@ -31,12 +31,12 @@ impl Uart {
     /// Stage 1 maps the device, and no other code uses its registers at the same time.
     pub unsafe fn take() -> Self {
         let registers = device(Pa(board::UART)) as *mut PL011Registers;
-        // SAFETY: a PL011's page is mapped there (`Stage1::begin`), so the pointer is not null; the
-        // contract gives it to this caller.
+        // SAFETY: the page of a PL011 is mapped there (`Stage1::begin`), so the pointer is not
+        // null; the contract gives it to this caller.
         Self(unsafe { Pl011::new(UniqueMmioPointer::new(NonNull::new_unchecked(registers))) })
     }
 
-    /// Sets it up for 115200 Bd, with the interrupt for received bytes.
+    /// Sets the UART up for 115200 Bd, with the interrupt for received bytes.
     pub fn enable(&mut self) {
         // This rate is valid for each clock that `weir check` accepts.
         let _ = self.0.enable(

@@ -1,9 +1,9 @@
-//! Admission of device interrupts on a core that VMs share: a line that has no credit left is
-//! masked at the distributor until it has, or waits for its VM's slot.
+//! Admission of device interrupts on a core that VMs share. A device interrupt that has no credit
+//! left is masked at the distributor until it has credit again, or waits for its VM's slot.
 //!
-//! A line of a VM that is off the core comes once, and then stays active until the VM has dealt
-//! with it. So what is limited is how often a line takes the core for its VM (`preempt`), and how
-//! often it comes while its VM has the core.
+//! A device interrupt of a VM that is off the core comes once, and then stays active until the VM
+//! has handled it. So two rates are limited: how often a device interrupt takes the core for its VM
+//! (`preempt`), and how often it comes while its VM has the core.
 
 use crate::{
     arch::gic::PhysicalLine,
@@ -15,32 +15,32 @@ use weir_sched::admission::TokenBucket;
 use weir_units::{CoreId, IntId, Nanos};
 use weir_vdev::gic::Hardware;
 
-/// The rule of a line on one core.
+/// The admission rule of a device interrupt on one core.
 pub struct Rule {
     vm: &'static Vm,
     intid: IntId,
-    /// How urgently it takes the core for its VM, if it does.
+    /// Priority with which the interrupt takes the core for its VM; none if it does not.
     preempt: Option<u8>,
     bucket: Option<TokenBucket>,
-    /// Interrupts that came without credit.
+    /// Number of interrupts that came without credit.
     deferred: u64,
-    /// When the line is unmasked; `u64::MAX` if it is not masked.
+    /// Time at which the interrupt is unmasked, in ns; `u64::MAX` if it is not masked.
     pub masked_until: u64,
 }
 
-/// What becomes of an interrupt.
+/// Decision about a device interrupt.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum LineVerdict {
-    /// It is delivered, when its VM's slot begins.
+    /// The interrupt is delivered: now if its VM has the core, otherwise when its VM's slot begins.
     Deliver,
-    /// It is delivered, and takes the core for its VM.
+    /// The interrupt is delivered, and takes the core for its VM with this priority.
     Preempt(u8),
-    /// It is masked, and nothing is delivered now.
+    /// The interrupt is masked, and nothing is delivered now.
     Mask,
 }
 
 impl Rule {
-    /// The rule of one of VM `vm`'s interrupts, if it has one.
+    /// Returns the rule of an interrupt of VM `vm`, if it has one.
     #[must_use]
     pub fn new(vm: &'static Vm, irq: &Irq) -> Option<Self> {
         let bucket = (irq.interval_ns > 0)
@@ -57,15 +57,16 @@ impl Rule {
         (preempt.is_some() || rule.bucket.is_some()).then_some(rule)
     }
 
-    /// Whether it is that of interrupt `intid`.
+    /// Returns whether this is the rule of interrupt `intid`.
     #[must_use]
     pub const fn is_of(&self, intid: IntId) -> bool {
         self.intid.0 == intid.0
     }
 
-    /// The line's interrupt came at `now`, was acknowledged, and its priority dropped; `is_current`
-    /// says whether its VM has the core, and `may_take` whether it may be had by a line of some
-    /// priority. One that waits for a more urgent one's slot needs no credit.
+    /// Decides about the interrupt, which came at `now`, was acknowledged, and whose priority was
+    /// dropped. `is_current` states whether its VM has the core, and `may_take` returns whether an
+    /// interrupt of a given priority may take the core. An interrupt that must wait because a more
+    /// urgent VM has the core needs no credit.
     pub fn come(
         &mut self,
         vcpu_ref: &VcpuRef,
@@ -97,9 +98,9 @@ impl Rule {
         }
     }
 
-    /// Gives the interrupt back to the distributor, which does not forward it for now: a level is
-    /// there as long as its device holds it, an edge, or what the guest made pending, is so again,
-    /// and further ones join it.
+    /// Returns the interrupt to the distributor, which does not forward it for now. A level stays
+    /// pending as long as its device holds it. An edge, or an interrupt that the guest made
+    /// pending, is made pending again, and later ones merge with it.
     fn mask(&mut self, core: CoreId, until: u64) {
         let gic = self.vm.gic.lock();
         set_masked(self.intid, true);
@@ -112,7 +113,7 @@ impl Rule {
         line.set_active(false);
     }
 
-    /// There is credit again.
+    /// Unmasks the interrupt, because there is credit again.
     pub fn unmask(&mut self) {
         self.masked_until = u64::MAX;
         let gic = self.vm.gic.lock();

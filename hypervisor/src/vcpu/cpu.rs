@@ -1,4 +1,4 @@
-//! The cores: what each keeps to itself.
+//! The cores: the state that each core keeps for itself.
 
 use super::schedule::{self, CoreSchedule, Member};
 use crate::{
@@ -14,38 +14,38 @@ use weir_abi::{Features, MAX_CORES};
 use weir_units::{CoreId, IntId};
 use weir_vdev::smccc::Mitigations;
 
-/// What a core keeps to itself.
+/// The state that a core keeps for itself.
 pub struct Core {
-    /// Its number, as the platform counts.
+    /// The core's number, as the platform counts.
     pub id: CoreId,
-    /// Its only vCPU; `None` on a core that several share, or that has none.
+    /// The core's only vCPU; `None` on a core that several vCPUs share, or that has none.
     pub sole: Option<&'static VcpuRef>,
-    /// The vCPU with its state on the core.
+    /// The vCPU whose state is on the core.
     pub current: Option<&'static VcpuRef>,
-    /// Its vCPUs, and which of them has it.
+    /// The core's vCPUs, and which of them runs.
     pub schedule: Option<&'static mut CoreSchedule>,
-    /// The interrupts of guests are held back by their priority.
+    /// Whether the interrupts of guests are held back by their priority.
     pub holds_guests: bool,
     /// An interrupt that was acknowledged on the fast path and is handled on the slow one.
     pub acknowledged: u64,
     /// The board's UART, on the console core.
     pub wire: Option<Wire>,
-    /// What the firmware offers against speculation attacks.
+    /// The mitigations of speculation attacks that the firmware offers.
     pub mitigations: Mitigations,
-    /// What its own timer is for.
+    /// The periodic report of the counters, which the core's own timer starts.
     pub heartbeat: Heartbeat,
-    /// What is left of a report of the counters.
+    /// The rest of a report of the counters that is being sent.
     pub report: Option<Report>,
-    /// Counts what the vCPU that it runs takes of a memory budget.
+    /// The memory budget of the vCPU that has the core.
     pub budget: budget::Handle,
     /// The vCPU's own PMU, if it was granted one.
     pub pmu: Optional<VirtualPmu, { Features::BUDGETS.is_built() }>,
-    /// The interrupt of the PMU where only the budget uses that.
+    /// The interrupt of the PMU if only the memory budget uses the PMU.
     pub budget_intid: IntId,
 }
 
 impl Core {
-    /// Gives it its vCPUs; once, when the VMs are known.
+    /// Sets the core's vCPUs. Called once, when the VMs are known.
     pub fn connect(&mut self) {
         self.schedule = schedule::of_core(self.id);
         let shares = self.schedule.as_deref().is_some_and(|its| its.shared.is_some());
@@ -59,26 +59,27 @@ impl Core {
         Features::SHARED_CORES.is_built() && self.sole.is_none()
     }
 
-    /// The vCPU with its state on the core, as its schedule knows it.
+    /// Returns the schedule's entry of the vCPU whose state is on the core.
     #[inline(always)]
     pub fn resident(&mut self) -> Option<&mut Member> {
         self.schedule.as_deref_mut()?.resident()
     }
 
-    /// The only vCPU, as its schedule knows it, on a core that it does not share.
+    /// Returns the schedule's entry of the only vCPU of a core that is not shared.
     #[inline(always)]
     pub fn only(&mut self) -> Option<&mut Member> {
         self.schedule.as_deref_mut()?.only()
     }
 
-    /// Whether the memory budget of the current vCPU is spent.
+    /// Returns whether the memory budget of the current vCPU is spent.
     #[inline(always)]
     #[must_use]
     pub fn holds(&self) -> bool {
         self.budget.as_ref().is_some_and(|budget| budget.holds())
     }
 
-    /// Whether the counters are to be reported at `now`. Plans the next report then.
+    /// Returns whether the counters must be reported at `now`. If so, starts that report and
+    /// schedules the next one.
     #[inline(always)]
     pub fn beats(&mut self, now: u64) -> bool {
         let due = now >= self.heartbeat.next;
@@ -89,13 +90,14 @@ impl Core {
         due
     }
 
-    /// Arms its own timer for what is due first.
+    /// Arms the core's own timer for the earliest event that is due.
     #[inline(always)]
     pub fn arm(&self) {
         self.arm_before(u64::MAX);
     }
 
-    /// The same, or for `due`.
+    /// Arms the core's own timer for the earliest event that is due, or for `due` if that is
+    /// earlier.
     #[inline(always)]
     pub fn arm_before(&self, due: u64) {
         let budget = self.budget.as_ref().map_or(u64::MAX, |budget| budget.deadline);
@@ -103,17 +105,17 @@ impl Core {
     }
 }
 
-/// The reports of the counters, which the console core makes.
+/// The schedule of the reports of the counters, which the console core makes.
 pub struct Heartbeat {
     /// Nanoseconds from one report to the next.
     pub period_ns: u64,
-    /// When the next report is due; `u64::MAX` for never.
+    /// Time at which the next report is due, in ns; `u64::MAX` for never.
     pub next: u64,
 }
 
 struct Local(UnsafeCell<Core>);
 
-// SAFETY: element `n` is used by core `n` alone: `claim` is called there once, and hands the only
+// SAFETY: only core `n` uses element `n`: `claim` is called once there, and passes the only
 // reference to the exception vectors by TPIDR_EL2.
 unsafe impl Sync for Local {}
 
@@ -135,14 +137,14 @@ static LOCAL: [Local; MAX_CORES] = [const {
     }))
 }; MAX_CORES];
 
-/// Makes the calling core number `id` and gives it its own.
+/// Makes the calling core number `id` and returns its state.
 ///
 /// # Safety
 ///
 /// Called once on each core, with a number below [`MAX_CORES`] that no other core has.
 pub unsafe fn claim(id: CoreId) -> &'static mut Core {
     let place = LOCAL[id.index() % MAX_CORES].0.get();
-    // SAFETY: the element is this core's by the contract, and is there for good.
+    // SAFETY: by the contract the element belongs to this core, and it is static.
     unsafe { sysreg::tpidr_el2::write(place as u64) };
     // SAFETY: by the contract this element has no other user.
     let core = unsafe { &mut *place };

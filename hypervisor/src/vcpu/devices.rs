@@ -1,6 +1,6 @@
-//! The virtual devices of a VM with registers that trap: the GIC ([`gic_place`]), the PL011, the
-//! virtio devices, the configuration space of PCI functions. Each but the first is a [`Device`] of
-//! one table ([`access`], [`covers`]).
+//! The virtual devices of a VM whose registers trap: the GIC ([`gic_place`]), the PL011, the virtio
+//! devices, and the configuration space of PCI functions. Each but the GIC is a [`Device`] in one
+//! table ([`access`], [`covers`]).
 
 use crate::{
     arch::{
@@ -28,31 +28,31 @@ use weir_vdev::{
 pub struct Trapped<'a> {
     /// The vCPU.
     pub vcpu_ref: &'static VcpuRef,
-    /// The instruction's.
+    /// The access that the instruction makes.
     pub access: &'a MmioAccess,
-    /// What a store writes.
+    /// The value that a store writes.
     pub value: u64,
 }
 
-/// A device of each VM, or of some.
+/// A virtual device that each VM has, or that some VMs have.
 trait Device {
-    /// Where in the device an address is.
+    /// The place of an address within the device.
     type Place;
-    /// What an access counts as.
+    /// The exit cause that an access counts as.
     const CAUSE: ExitCause;
 
-    /// Returns where in the device of `vm` `ipa` is, if it is there.
+    /// Returns the place of `ipa` within the device of `vm`, or none if it is not in the device.
     fn place(vm: &Vm, ipa: Ipa) -> Option<Self::Place>;
 
     /// Carries out an access.
     fn access(trapped: Trapped<'_>, place: Self::Place) -> Answer;
 }
 
-/// Makes the table of devices: an address is searched in their order.
+/// Defines the table of devices: an address is searched for in their order.
 macro_rules! devices {
     ($($device:ty)*) => {
-        /// Carries out a guest's access to another device than the GIC. `None` if there is none at
-        /// the address.
+        /// Carries out a guest's access to a device other than the GIC. Returns `None` if there is
+        /// no device at the address.
         pub fn access(trapped: Trapped<'_>) -> Option<Answer> {
             let (vcpu_ref, ipa) = (trapped.vcpu_ref, Ipa(trapped.access.ipa));
             $(
@@ -64,7 +64,7 @@ macro_rules! devices {
             None
         }
 
-        /// Whether a virtual device is at `ipa`.
+        /// Returns whether a virtual device is at `ipa`.
         #[must_use]
         pub fn covers(vm: &Vm, ipa: Ipa) -> bool {
             gic_place(vm, ipa).is_some() || $(<$device>::place(vm, ipa).is_some())||*
@@ -74,14 +74,14 @@ macro_rules! devices {
 
 devices! { Uart Socket Network PciFunctions CpuInterface }
 
-/// The offset of `ipa` in `len` bytes from `base`.
+/// Returns the offset of `ipa` in the `len` bytes from `base`, or none if it lies outside.
 fn offset_in(ipa: Ipa, base: u64, len: u64) -> Option<u64> {
     let offset = ipa.0.wrapping_sub(base);
     (offset < len).then_some(offset)
 }
 
-/// Returns where in the virtual GIC of `vm` `ipa` is, if it is there: the vCPU of the redistributor
-/// that it is in, none for the distributor, and the offset.
+/// Returns the place of `ipa` in the virtual GIC of `vm`, or none if it lies outside. The place is
+/// the vCPU whose redistributor it is in (none for the distributor), and the offset.
 #[inline(always)]
 #[must_use]
 pub fn gic_place(vm: &Vm, ipa: Ipa) -> Option<(Option<usize>, u64)> {
@@ -91,7 +91,7 @@ pub fn gic_place(vm: &Vm, ipa: Ipa) -> Option<(Option<usize>, u64)> {
         return Some((None, offset));
     }
     matches!(VERSION, GicVersion::V3).then_some(())?;
-    // One behind the other.
+    // The redistributors of the vCPUs are adjacent.
     let offset = offset_in(ipa, its.gic_cpu, REDISTRIBUTOR * vm.vcpu_count() as u64)?;
     Some((Some((offset / REDISTRIBUTOR) as usize), offset % REDISTRIBUTOR))
 }
@@ -123,7 +123,7 @@ impl Device for Uart {
             let (read, high) = uart.read(place, &output);
             (u64::from(read), high)
         };
-        // A read may have made room for what a person typed meanwhile.
+        // A read may have made room for console input that came in the meantime.
         let high = if access.write { high } else { type_in(vm, &mut uart).unwrap_or(high) };
         let mask = line(vm, high);
         drop(uart);
@@ -182,7 +182,7 @@ impl Device for PciFunctions {
     }
 }
 
-/// The second page of a GICv2's CPU interface, in which only GICV_DIR is.
+/// The second page of a GICv2's CPU interface, whose only register is GICV_DIR.
 struct CpuInterface;
 
 impl Device for CpuInterface {
@@ -204,8 +204,8 @@ impl Device for CpuInterface {
     }
 }
 
-/// Carries out a store of `value` to ICC_DIR_EL1 or GICV_DIR by the current vCPU. A guest that ends
-/// interrupts in one step has no use for it, and it has no effect then.
+/// Carries out a store of `value` to ICC_DIR_EL1 or GICV_DIR by the current vCPU. The store has no
+/// effect if the guest ends interrupts in one step, because then there is nothing to deactivate.
 #[cold]
 #[inline(never)]
 pub fn deactivate(vcpu_ref: &'static VcpuRef, value: u32) {
@@ -242,7 +242,7 @@ pub fn write_gic(vcpu_ref: &'static VcpuRef, core: CoreId, access: &gic::GicAcce
     kick(vm, mask);
 }
 
-/// Locks the GIC for an access; the list registers on other cores are known then.
+/// Locks the GIC for an access; on return the state of the list registers on other cores is known.
 #[inline(always)]
 fn lock_gic(
     vcpu_ref: &'static VcpuRef,
@@ -268,12 +268,12 @@ fn fold_and_lock(
     vcpu_ref.vm.gic.lock()
 }
 
-/// Moves what a person typed into the PL011's FIFO, as far as it fits; the new interrupt line if
-/// anything moved.
+/// Moves console input into the PL011's FIFO, as far as it fits. Returns the new level of the
+/// interrupt line if anything moved.
 fn type_in(vm: &Vm, uart: &mut weir_vdev::pl011::Pl011) -> Option<bool> {
     let channel = console::channel(vm.index());
     let mut high = None;
-    // Bounded by the FIFO, which `can_receive` says is full after at most 32 bytes.
+    // The FIFO bounds this loop: `can_receive` returns false after at most 32 bytes.
     while uart.can_receive()
         && let Some(byte) = channel.typed()
     {
@@ -286,7 +286,7 @@ fn line(vm: &Vm, high: bool) -> VcpuMask {
     vm.gic.lock().set_level(IntId(vm.view().vm.uart_intid), high)
 }
 
-/// The console has input for the VM, or room for its output.
+/// Handles a message of the console: there is input for the VM, or room for its output.
 pub fn uart_attention(vcpu_ref: &'static VcpuRef) {
     let vm = vcpu_ref.vm;
     let mut uart = vm.uart.lock();

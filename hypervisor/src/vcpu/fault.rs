@@ -1,4 +1,4 @@
-//! Faults by which a VM stops.
+//! Faults that stop a VM.
 
 use super::action::Exit;
 use crate::{
@@ -8,7 +8,7 @@ use crate::{
 };
 use weir_trace::wire::{ExitCause, FaultKind, What, WireEvent};
 
-/// Stops the VM of the current vCPU `vcpu_ref` for a fault at `address`.
+/// Stops the VM of the current vCPU `vcpu_ref` because of a fault at `address`.
 #[cold]
 pub fn fault(vcpu_ref: &'static VcpuRef, kind: FaultKind, address: u64) -> Exit {
     vcpu_ref.rare_exit(ExitCause::Fault);

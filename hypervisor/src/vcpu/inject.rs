@@ -8,12 +8,12 @@ pub fn inject(kind: InjectedException) {
     take(&prepare(kind));
 }
 
-/// Returns what the guest's EL1 sees of an exception of `kind`.
+/// Returns the state that the guest's EL1 sees of an exception of `kind`.
 pub fn prepare(kind: InjectedException) -> Injection {
     inject::inject(kind, &interrupted(), ids())
 }
 
-/// The state of this core's guest at the exception that led to EL2.
+/// Returns the state of this core's guest at the exception that led to EL2.
 pub fn interrupted() -> Interrupted {
     Interrupted {
         spsr: sysreg::spsr_el2::read(),
@@ -23,7 +23,7 @@ pub fn interrupted() -> Interrupted {
     }
 }
 
-/// Makes the guest continue at its vector.
+/// Makes the guest continue at its exception vector.
 pub fn take(injection: &Injection) {
     sysreg::esr_el1::write(injection.esr);
     sysreg::elr_el1::write(injection.elr);
@@ -35,7 +35,8 @@ pub fn take(injection: &Injection) {
     sysreg::spsr_el2::write(injection.pstate);
 }
 
-/// Makes the instruction before the guest's program counter, which was stepped over, UNDEFINED.
+/// Makes the instruction before the guest's program counter UNDEFINED. EL2 had already advanced the
+/// program counter past it.
 pub fn inject_undefined() {
     sysreg::elr_el2::write(sysreg::elr_el2::read().wrapping_sub(4));
     inject(InjectedException::Undefined);

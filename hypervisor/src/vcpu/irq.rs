@@ -25,16 +25,16 @@ use weir_trace::wire::{ExitCause, FaultKind, What};
 use weir_units::IntId;
 use weir_vdev::gic::Posted;
 
-/// An interrupt while a guest ran. The fast path serves the core's only vCPU; anything else that
-/// comes is left to [`own_interrupt`].
+/// Handles an interrupt that came while a guest ran. The fast path serves the core's only vCPU;
+/// [`own_interrupt`] handles everything else.
 #[inline(always)]
 pub extern "C" fn handle_irq(core: &mut Core) -> Exit {
     let iar = gic::acknowledge();
     let intid = gic::intid(iar);
     let Some(vcpu_ref) = core.sole else { return slow(core, iar) };
     let VcpuRef { vm, vcpu, .. } = *vcpu_ref;
-    // The most frequent ones first: each comparison here costs all that follow an instruction or
-    // two.
+    // The most frequent interrupts are tested first, because each comparison here costs the
+    // interrupts behind it an instruction or two.
     if intid == gic::PPI_VIRTUAL_TIMER {
         gic::drop_priority(iar);
         vcpu_ref.interrupt(ExitCause::Timer, intid);
@@ -44,7 +44,7 @@ pub extern "C" fn handle_irq(core: &mut Core) -> Exit {
         return Exit::RESUME;
     }
     if (32..INTID_LIMIT.into()).contains(&intid.0) {
-        // EL2 owns some SPIs. No guest has them, so nothing is ready for them here.
+        // EL2 owns some SPIs. No guest has these, so `put_spi` finds no list register for them.
         if !vm.gic.lock().put_spi(vcpu, intid, &mut GicHardware::new(vm)) {
             return spi_slowly(core, vcpu_ref, iar);
         }
@@ -64,7 +64,7 @@ pub extern "C" fn handle_irq(core: &mut Core) -> Exit {
     others(core, vcpu_ref, iar)
 }
 
-/// Handles an SPI that is not put into a list register at once: one of EL2's own, or one that the
+/// Handles an SPI that is not put into a list register at once: an SPI of EL2, or one that the
 /// guest cannot take now.
 #[inline(never)]
 fn spi_slowly(core: &mut Core, vcpu_ref: &'static VcpuRef, iar: u64) -> Exit {
@@ -77,7 +77,7 @@ fn spi_slowly(core: &mut Core, vcpu_ref: &'static VcpuRef, iar: u64) -> Exit {
     deliver(vcpu_ref, intid)
 }
 
-/// The less frequent interrupts of [`handle_irq`].
+/// Handles the less frequent interrupts of [`handle_irq`].
 #[inline(never)]
 fn others(core: &mut Core, vcpu_ref: &'static VcpuRef, iar: u64) -> Exit {
     let intid = gic::intid(iar);
@@ -95,8 +95,8 @@ fn others(core: &mut Core, vcpu_ref: &'static VcpuRef, iar: u64) -> Exit {
     }
 }
 
-/// The core's own timer: reports, and the periods and polls of the memory budget. Asks for the run
-/// loop if the vCPU must not go on, or a report is due.
+/// Handles the core's own timer: reports, and the periods and polls of the memory budget. Requests
+/// the run loop if the vCPU must stop, or if a report is due.
 #[inline(never)]
 fn clock(core: &mut Core, vcpu_ref: &'static VcpuRef, iar: u64) -> Exit {
     let now = timer::ns_at(timer::ticks());
@@ -112,7 +112,7 @@ fn clock(core: &mut Core, vcpu_ref: &'static VcpuRef, iar: u64) -> Exit {
     clock_slowly(core, Some(vcpu_ref), iar, now)
 }
 
-/// The rest of [`clock`], in a function of its own, so that the short way saves no registers.
+/// Does the rest of [`clock`]. It is a separate function so that the fast path saves no registers.
 #[inline(never)]
 fn clock_slowly(core: &mut Core, vcpu_ref: Option<&'static VcpuRef>, iar: u64, now: u64) -> Exit {
     let mut exit = Exit::RESUME;
@@ -134,8 +134,8 @@ fn clock_slowly(core: &mut Core, vcpu_ref: Option<&'static VcpuRef>, iar: u64, n
     exit
 }
 
-/// A counter reached the limit of the memory budget of the core's only vCPU. Asks for the run loop
-/// if the vCPU must not go on.
+/// Handles the interrupt of a counter that reached the limit of the memory budget of the core's
+/// only vCPU. Requests the run loop if the vCPU must stop.
 #[inline(never)]
 fn overflow(core: &mut Core, vcpu_ref: &'static VcpuRef, iar: u64) -> Exit {
     let now = timer::ns_at(timer::ticks());
@@ -148,7 +148,7 @@ fn overflow(core: &mut Core, vcpu_ref: &'static VcpuRef, iar: u64) -> Exit {
     overflow_slowly(core, Some(vcpu_ref), iar, now)
 }
 
-/// The rest of [`overflow`], and all of it where the run loop handles the interrupt.
+/// Does the rest of [`overflow`], or all of it if the run loop handles the interrupt.
 #[inline(never)]
 fn overflow_slowly(
     core: &mut Core,
@@ -161,7 +161,7 @@ fn overflow_slowly(
         let deadline = budget.deadline;
         budget.step(vcpu_ref, core.id, now, BudgetEvent::Count);
         exit = Exit::unless(budget.holds());
-        // Only if a period has begun.
+        // The deadline has changed only if a period has begun.
         if budget.deadline != deadline {
             core.arm();
         }
@@ -176,7 +176,7 @@ fn slow(core: &mut Core, iar: u64) -> Exit {
     Exit::LOOK
 }
 
-/// Puts a physical interrupt into a list register, or where it waits for one.
+/// Puts a physical interrupt into a list register, or into the model if none is free.
 #[inline(never)]
 fn deliver(vcpu_ref: &'static VcpuRef, intid: IntId) -> Exit {
     let VcpuRef { vm, vcpu, .. } = *vcpu_ref;
@@ -185,13 +185,14 @@ fn deliver(vcpu_ref: &'static VcpuRef, intid: IntId) -> Exit {
     Exit::resume()
 }
 
-/// The same for an interrupt that did not come by the fast path, which counts it as an exit.
+/// Delivers an interrupt that did not come by the fast path; the fast path counts interrupts as
+/// exits, so this function counts it as injected.
 fn deliver_slowly(vcpu_ref: &'static VcpuRef, intid: IntId) {
     vcpu_ref.counts.injected();
     let _ = deliver(vcpu_ref, intid);
 }
 
-/// Delivers the SGIs that other vCPUs sent to this core's.
+/// Delivers the SGIs that other vCPUs sent to this core's vCPU.
 #[inline(never)]
 pub fn drain(vcpu_ref: &'static VcpuRef) -> Exit {
     let VcpuRef { vm, vcpu, counts, .. } = *vcpu_ref;
@@ -203,7 +204,7 @@ pub fn drain(vcpu_ref: &'static VcpuRef) -> Exit {
     }
 }
 
-/// The rest of [`drain`], in a function of its own, so that the short way needs no frame.
+/// Does the rest of [`drain`]. It is a separate function so that the fast path needs no frame.
 #[cold]
 #[inline(never)]
 #[expect(clippy::needless_pass_by_value, reason = "a reference would be to the caller's frame")]
@@ -215,10 +216,10 @@ fn take_posted(vcpu_ref: &'static VcpuRef, left: Posted<Version>) -> Exit {
 }
 
 /// Handles the interrupt in `core.acknowledged`, if any, and sends the next record of the report
-/// that is due. Returns what becomes of the current vCPU, if there is one.
+/// that is due. Returns the action for the current vCPU, if there is one.
 #[inline(always)]
 pub fn own_interrupt(core: &mut Core) -> Exit {
-    // The start of a period of the core's only vCPU, most often.
+    // The most frequent case is the start of a period of the core's only vCPU.
     if let Some(vcpu_ref) = core.current
         && gic::intid(core.acknowledged) == gic::PPI_HYP_TIMER
         && !core.is_shared()
@@ -233,7 +234,7 @@ pub fn own_interrupt(core: &mut Core) -> Exit {
     own_interrupt_slowly(core)
 }
 
-/// The rest of [`own_interrupt`].
+/// Does the rest of [`own_interrupt`].
 #[inline(never)]
 #[expect(clippy::too_many_lines, reason = "one arm for each interrupt of EL2's own")]
 fn own_interrupt_slowly(core: &mut Core) -> Exit {
@@ -246,7 +247,7 @@ fn own_interrupt_slowly(core: &mut Core) -> Exit {
             vcpu_ref.interrupt(cause, intid);
         }
     };
-    // Not recorded: the consequences are.
+    // Counts the interrupt without recording it, because its consequences are recorded.
     let tick = || {
         if let Some(vcpu_ref) = vcpu_ref {
             vcpu_ref.counts.exit(ExitCause::OwnIrq);
@@ -254,8 +255,8 @@ fn own_interrupt_slowly(core: &mut Core) -> Exit {
     };
     match intid {
         gic::SGI_MESSAGE => {
-            // A record of 32 bytes for each 16 that are passed on would keep a trace on its way
-            // from ever being sent.
+            // A message of the console core to itself is not recorded: a record of 32 bytes for
+            // each 16 bytes that are sent would keep the trace from ever being sent completely.
             if mail::is_console(core.id) {
                 tick();
             } else {
@@ -276,7 +277,8 @@ fn own_interrupt_slowly(core: &mut Core) -> Exit {
                 let mask = vm.gic.lock().refresh(vcpu, &mut GicHardware::new(vm));
                 kick(vm, mask);
             }
-            // Its level falls with what the model just changed; ended before, it would come again.
+            // The interrupt line falls with the change that the model just made. If the interrupt
+            // were ended before, it would come again.
             isb();
             gic::end(iar);
         }
@@ -285,7 +287,8 @@ fn own_interrupt_slowly(core: &mut Core) -> Exit {
             let schedule = core.schedule.as_deref();
             let is_shared = schedule.is_some_and(|schedule| schedule.shared.is_some());
             if is_shared && core.budget.is_none() && timer::now_ns() < core.heartbeat.next {
-                // The schedule's. The run loop arms the timer when the schedule has decided.
+                // This tick belongs to the schedule. The run loop arms the timer when the schedule
+                // has decided.
                 timer::stop();
                 gic::end(iar);
             } else {
@@ -297,7 +300,8 @@ fn own_interrupt_slowly(core: &mut Core) -> Exit {
         }
         _ if is_pmu(intid) => {
             tick();
-            // Also of a vCPU that is powered down: its line stays high until the model masks it.
+            // The PMU is also updated for a vCPU that is powered down: its line stays high until
+            // the model masks it.
             if let Some(vcpu_ref) = vcpu_ref.or(core.sole) {
                 pmu::update(core, vcpu_ref);
             }
@@ -309,7 +313,8 @@ fn own_interrupt_slowly(core: &mut Core) -> Exit {
                     gic::drop_priority(iar);
                     deliver_slowly(vcpu_ref, intid);
                 }
-                // Of a vCPU that has just left the core: it comes again when the vCPU is back.
+                // The interrupt belongs to a vCPU that has just left the core; it comes again when
+                // the vCPU is back.
                 None => gic::end(iar),
             }
         }
@@ -341,7 +346,7 @@ fn own_interrupt_slowly(core: &mut Core) -> Exit {
             }
         }
         _ if intid >= gic::SPECIAL => {}
-        // A private interrupt that was not enabled.
+        // A private interrupt that EL2 has not enabled.
         _ => gic::end(iar),
     }
     step_report(core);
@@ -356,12 +361,13 @@ fn step_report(core: &mut Core) {
     }
 }
 
-/// The same, in a function of its own: most interrupts come while no report is due.
+/// Sends the next record of the report. It is a separate function because most interrupts come
+/// while no report is due.
 #[inline(never)]
 fn send_report(core: &mut Core) {
     core.report = core.report.take().and_then(Report::step);
     if core.report.is_some() {
-        // Interrupts come in between.
+        // A message to this core requests the next record, so that interrupts are taken in between.
         mail::send(core.id, mail::REPORT);
     }
 }

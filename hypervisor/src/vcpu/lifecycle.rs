@@ -1,5 +1,5 @@
-//! The lifecycle of a VM: what starts it once its image is loaded, and what follows when it has
-//! stopped. The run loop of the core of its first vCPU calls both.
+//! The lifecycle of a VM: the steps that start it once its image is loaded, and the steps after it
+//! has stopped. The run loop of the core of its first vCPU calls both.
 
 use crate::{
     arch::timer,
@@ -13,17 +13,17 @@ use weir_trace::wire::{What, WireEvent};
 use weir_units::{Nanos, VcpuId};
 use weir_vdev::{gic::ResetStep, pl011::Pl011, psci::Power};
 
-/// The next step of the start of a VM with a loaded image. Between two steps the core takes
+/// The next step of the start of a VM whose image is loaded. Between two steps the core takes
 /// interrupts.
 #[derive(Clone, Copy)]
 pub enum Start {
-    /// Sets its interrupts to their initial state, by this step next.
+    /// Resets the VM's interrupts, beginning with this step.
     Interrupts(ResetStep),
-    /// Does the same with its other virtual devices.
+    /// Resets the VM's other virtual devices.
     Devices,
-    /// Reports it. From here on it can stop.
+    /// Reports the start. From here on the VM can stop.
     Report,
-    /// Nothing is left.
+    /// No step is left.
     Done,
 }
 
@@ -34,8 +34,8 @@ impl Default for Start {
 }
 
 impl Start {
-    /// Does the step for the VM with the first vCPU `vcpu_ref`, and returns the next one. If there
-    /// is none, the first vCPU can come on.
+    /// Does the step for the VM whose first vCPU is `vcpu_ref`, and returns the next step. If none
+    /// is left, the first vCPU can start.
     pub fn step(self, vcpu_ref: &'static VcpuRef) -> Option<Self> {
         let vm = vcpu_ref.vm;
         match self {
@@ -62,7 +62,7 @@ impl Start {
     }
 }
 
-/// Reports the start of a VM, which from here on can stop.
+/// Reports the start of a VM, which can stop from here on.
 fn report(vcpu_ref: &'static VcpuRef) {
     let vm = vcpu_ref.vm;
     {
@@ -79,7 +79,7 @@ fn report(vcpu_ref: &'static VcpuRef) {
     });
 }
 
-/// Records that a vCPU has come on; called on its core.
+/// Records that a vCPU has started. Called on the vCPU's core.
 pub fn started(vcpu_ref: &VcpuRef) {
     if let Some(power) = vcpu_ref.vm.power.lock().as_mut() {
         power.started(VcpuId(vcpu_ref.vcpu as u8));
@@ -88,7 +88,7 @@ pub fn started(vcpu_ref: &VcpuRef) {
     vcpu_ref.record(trace::RecordKind::VcpuOn, 0, 0, 0);
 }
 
-/// Decides what follows when a VM is stopping and all its vCPUs are off; on the core of its
+/// Decides what follows when a VM is stopping and all its vCPUs are off. Called on the core of its
 /// first vCPU `vcpu_ref`.
 pub fn lead(vcpu_ref: &'static VcpuRef) -> VcpuEvent {
     let vm = vcpu_ref.vm;
@@ -100,7 +100,8 @@ pub fn lead(vcpu_ref: &'static VcpuRef) -> VcpuEvent {
         let Some(ending) = *ending else { return VcpuEvent::Settled };
         ending
     };
-    // A restart interrupts the cores that the VM shares: at most once per round of their schedules.
+    // A restart interrupts the cores that the VM shares, so it happens at most once per round of
+    // their schedules.
     if vm.vcpu_count() > 1 {
         let round = system::get().round(vm.index(), vm.core_of(vcpu_ref.vcpu).index()).0;
         let due = vm.began.load(Ordering::Relaxed).saturating_add(round);
@@ -108,7 +109,8 @@ pub fn lead(vcpu_ref: &'static VcpuRef) -> VcpuEvent {
             return VcpuEvent::Deferred { due: Nanos(due.max(1)) };
         }
     }
-    // Before the PCI functions, which are not reset again once they are.
+    // The virtio devices are closed before the PCI functions, because once these are reset they are
+    // not reset again.
     if !virtio::close(vm) {
         return VcpuEvent::Deferred { due: Nanos(0) };
     }
@@ -132,7 +134,7 @@ pub fn lead(vcpu_ref: &'static VcpuRef) -> VcpuEvent {
     }
 }
 
-/// Does a step of what stops the VM `vm` for good, after its vCPUs are off; on the core of its
+/// Does a step of stopping VM `vm` for good, after its vCPUs are off. Called on the core of its
 /// first vCPU. Returns the next step, or none if the VM has stopped. Between two steps the core
 /// takes interrupts.
 pub fn halt(vm: &'static Vm, step: ResetStep) -> Option<ResetStep> {
@@ -146,14 +148,14 @@ pub fn halt(vm: &'static Vm, step: ResetStep) -> Option<ResetStep> {
     focus::give_back(vm, false);
     let last = !vm.is_broker() && ALIVE.fetch_sub(1, Ordering::AcqRel) == 1;
     let fault = matches!(*vm.ending.lock(), Some(Ending::Fault));
-    // Only now: the last counts tell that the VM has halted.
+    // Done last, so that the final report shows the VM as halted.
     if last || fault && vm.view().on_fault() == OnFault::StopSystem {
         stop_system();
     }
     None
 }
 
-/// Ends the system: every core stops, then the console core sends the last records and turns the
+/// Stops the system: every core stops, then the console core sends the last records and turns the
 /// machine off.
 fn stop_system() {
     static STOPPING: AtomicBool = AtomicBool::new(false);

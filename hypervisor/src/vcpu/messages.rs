@@ -16,8 +16,8 @@ use core::{
 use weir_sched::vcpu::{VcpuEvent, VcpuState};
 use weir_trace::wire::What;
 
-/// How long the console core waits for the others when the system ends, in ns: many times the
-/// longest section with interrupts masked.
+/// The longest time that the console core waits for the other cores when the system stops, in ns:
+/// many times the longest section with interrupts masked.
 const STOP_LIMIT_NS: u64 = 1_000_000;
 
 /// Carries out the messages in this core's mailbox.
@@ -43,7 +43,7 @@ fn serve_each(core: &mut Core) -> Exit {
     {
         wire.drain();
     }
-    // The caller has handled these.
+    // The caller has already handled these messages.
     let _ = mail::take(core.id, mail::REPORT);
     if mail::take(core.id, mail::SHUTDOWN) != 0 {
         shut_down(core);
@@ -51,7 +51,7 @@ fn serve_each(core: &mut Core) -> Exit {
     exit
 }
 
-/// Messages that concern the vCPUs of this core.
+/// Carries out the messages that concern the vCPUs of this core.
 fn serve_vcpus(core: &mut Core) -> Exit {
     let index = core.id;
     let freed = mail::take(index, mail::BUDGET) != 0;
@@ -76,7 +76,7 @@ fn serve_vcpus(core: &mut Core) -> Exit {
             member.vcpu_ref.record(trace::RecordKind::VcpuOff, 0, 0, 0);
             member.go_off(index);
             account = account.with(place);
-            // As `run::park` does: from now on its budget is the others'.
+            // As in `run::park`: from now on other vCPUs can use this vCPU's budget.
             if let (false, Some(budget)) = (shares, member.budget.as_mut()) {
                 budget.note(member.vcpu_ref, index, false);
             }
@@ -101,14 +101,15 @@ fn serve_vcpus(core: &mut Core) -> Exit {
     if must_stop { Exit::OFF } else { Exit::RESUME }
 }
 
-/// Stops this core for good. On the console core it also sends what waits for the host, then the
+/// Stops this core for good. The console core also sends the bytes that wait for the host and the
 /// last report, and turns the machine off.
 fn shut_down(core: &mut Core) -> ! {
     static STOPPED: AtomicU32 = AtomicU32::new(0);
-    // Release: what this core counted was written before; the console core acquires and reports it.
+    // Release: the counts of this core are written before; the console core acquires them and
+    // reports them.
     STOPPED.fetch_add(1, Ordering::Release);
     if core.id == console::core() {
-        // A core that has failed does not answer.
+        // A core that has failed does not answer, so the wait is bounded.
         let due = timer::now_ns().saturating_add(STOP_LIMIT_NS);
         while STOPPED.load(Ordering::Acquire) < system::get().header.cores && timer::now_ns() < due
         {
@@ -116,16 +117,17 @@ fn shut_down(core: &mut Core) -> ! {
         }
         end_system(core);
     }
-    // A core that a pending interrupt wakes again and again would burn power.
+    // All interrupts are held back, because a core that a pending interrupt woke again and again
+    // would waste power.
     gic::hold_all();
     loop {
         wait_for_interrupt();
     }
 }
 
-/// Sends what waits for the host, then the last report, and turns the machine off.
+/// Sends the bytes that wait for the host and the last report, and turns the machine off.
 fn end_system(core: &mut Core) {
-    // First what waits, to make room: the last counts must not be lost.
+    // The waiting bytes are sent first to make room, because the last counts must not be lost.
     if let Some(wire) = &mut core.wire {
         wire.flush();
     }

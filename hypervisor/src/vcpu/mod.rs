@@ -1,9 +1,8 @@
 //! A core and the vCPUs that it runs.
 //!
-//! Each core has a [`schedule::CoreSchedule`] of its vCPUs; a core with one vCPU has no timer for
-//! it. The exception vectors call a handler ([`irq`], [`traps`]), which returns whether the
-//! vCPU goes on at once ([`action::Exit`]). Only the run loop ([`run`]) carries out what else is
-//! asked for.
+//! Each core has a [`schedule::CoreSchedule`] of its vCPUs; a core with one vCPU has no scheduling
+//! timer. The exception vectors call a handler ([`irq`], [`traps`]), which returns whether the vCPU
+//! continues at once ([`action::Exit`]). The run loop ([`run`]) carries out every other request.
 
 pub mod action;
 pub mod admission;

@@ -1,5 +1,5 @@
-//! The PMU of a vCPU that was granted one: between its model (`weir_vdev::pmu`), which decides, and
-//! the core's counters.
+//! The PMU of a vCPU that was granted one. Connects its model (`weir_vdev::pmu`), which decides,
+//! with the core's counters.
 
 use super::cpu::Core;
 use super::inject::inject_undefined;
@@ -27,8 +27,8 @@ use weir_vdev::{
 
 const _: () = assert!(MAX_PMU_COUNTERS as usize <= MOST, "the model has them all");
 
-/// Gives core `core` its part in the PMU: what its VM was granted, and the owner of the interrupt.
-/// After its budget has started.
+/// Sets up core `core`'s part in the PMU: the counters that its VM was granted, and the owner of
+/// the interrupt. Called after the core's budget has started.
 pub fn start(core: &mut Core) {
     let Some(vcpu_ref) = core.sole else { return };
     let count = if Features::BUDGETS.is_built() { vcpu_ref.vm.view().vm.pmu } else { 0 };
@@ -52,7 +52,7 @@ pub fn start(core: &mut Core) {
     reset(core);
 }
 
-/// The vCPU comes on, or goes off: its counters stand still at 0.
+/// Resets the PMU because the vCPU starts or goes off: its counters are stopped at 0.
 pub fn reset(core: &mut Core) {
     if let (Some(pmu), Some(vcpu_ref)) = (core.pmu.as_mut(), core.sole) {
         pmu.reset(&mut Granted(vcpu_ref.vm.view().vm.pmu));
@@ -60,7 +60,8 @@ pub fn reset(core: &mut Core) {
     }
 }
 
-/// The interrupt came, or something may have changed its line.
+/// Updates the PMU's interrupt line, after its interrupt came or something else may have changed
+/// the line.
 pub fn update(core: &mut Core, vcpu_ref: &'static VcpuRef) {
     if let Some(pmu) = core.pmu.as_mut() {
         let high = pmu.line(&mut Granted(vcpu_ref.vm.view().vm.pmu));
@@ -69,8 +70,8 @@ pub fn update(core: &mut Core, vcpu_ref: &'static VcpuRef) {
     }
 }
 
-/// Carries out a trapped access that is the PMU's; false if it isn't, or the VM has none. The guest
-/// is behind the instruction.
+/// Carries out a trapped access to the PMU. Returns false if the access is not one to the PMU, or
+/// if the VM has no PMU. The guest's program counter is already behind the instruction.
 pub fn access(
     frame: &mut Frame,
     core: &mut Core,
@@ -80,7 +81,7 @@ pub fn access(
     let Some(pmu) = core.pmu.as_mut() else { return false };
     let value = if access.is_write() { frame.get(access.rt()) } else { 0 };
     let mut counters = Granted(vcpu_ref.vm.view().vm.pmu);
-    // SPSR_EL2.M: EL0, of either width.
+    // SPSR_EL2.M: EL0, in AArch64 or AArch32 state.
     let user = sysreg::spsr_el2::read() & 0b1111 == 0;
     let Some(outcome) = pmu.access(access, value, user, &mut counters) else { return false };
     vcpu_ref.exit(ExitCause::SystemRegister);

@@ -1,4 +1,4 @@
-//! The registers of a core that its guests can't change.
+//! The registers of a core that control what its guests can do, and that guests cannot change.
 
 use crate::{
     arch::{context::stop_timers, memory, pmu, sysreg},
@@ -7,10 +7,10 @@ use crate::{
 use weir_units::{Pa, VmId};
 use weir_vdev::{id::Controls, smccc::Mitigations};
 
-/// HCR_EL2: stage 2 on; interrupts and SErrors to EL2; set/way operations, SMC, ID registers, ACTLR
-/// and implementation-defined registers trap, as do LORegions and error records; EL1 is 64-bit;
-/// broadcasts of the guest reach its other cores (FB, BSU); a page-table walk to device memory
-/// faults (PTW).
+/// HCR_EL2: stage 2 on; interrupts and SErrors to EL2; set/way operations, SMC, ID registers,
+/// ACTLR, implementation-defined registers, LORegions and error records trap; EL1 is 64-bit; the
+/// guest's maintenance is broadcast to its other cores (FB, BSU); a page-table walk to device
+/// memory faults (PTW).
 const HCR: u64 = 1 // VM
     | 1 << 1 // SWIO
     | 1 << 2 // PTW
@@ -28,35 +28,36 @@ const HCR: u64 = 1 // VM
     | 1 << 35 // TLOR
     | 1 << 36; // TERR
 
-/// CPTR_EL2: trace, activity monitors and SVE trap; FP and SIMD don't. The rest is RES1.
+/// CPTR_EL2: trace, activity monitors and SVE trap; FP and SIMD do not. The other set bits are
+/// RES1.
 const CPTR: u64 = 0x33ff & !(1 << 10) | 1 << 20 | 1 << 30;
 /// MDCR_EL2: PMU, debug registers and the statistical profiler trap.
 const MDCR: u64 = 1 << 5 | 1 << 6 | 1 << 9 | 1 << 10 | 1 << 11 | 1 << 14;
-/// MDCR_EL2.TTRF: TRFCR_EL1 traps, where there is one.
+/// MDCR_EL2.TTRF: accesses to TRFCR_EL1 trap, on a core that has it.
 const MDCR_TTRF: u64 = 1 << 19;
-/// CNTHCTL_EL2: EL1 reads the physical counter and uses its physical timer.
+/// CNTHCTL_EL2: EL1 may read the physical counter and use its physical timer.
 const CNTHCTL: u64 = 3;
 
-/// HCR_EL2.TWI: WFI traps, on a core that others can use meanwhile.
+/// HCR_EL2.TWI: WFI traps, on a core that other vCPUs can use in the meantime.
 const HCR_TWI: u64 = 1 << 13;
-/// HCR_EL2.TDZ: DC ZVA is prohibited, and DCZID_EL0 says so.
+/// HCR_EL2.TDZ: DC ZVA is prohibited, and DCZID_EL0 reports that.
 const HCR_TDZ: u64 = 1 << 28;
 
-/// What the registers of a core depend on.
+/// The facts that determine the registers of a core.
 #[derive(Clone, Copy)]
 pub struct Purpose {
-    /// vCPUs share it.
+    /// Whether vCPUs share the core.
     pub shared: bool,
-    /// QEMU's plug-in counts the accesses to memory.
+    /// Whether QEMU's plug-in counts the accesses to memory.
     pub observed: bool,
-    /// The tables of stage 2 of the VM of its first vCPU, if it has one.
+    /// The stage 2 tables of the VM of the core's first vCPU, if it has one.
     pub stage2: Option<(Pa, VmId)>,
 }
 
-/// Sets what a guest can't change, on the calling core, once.
+/// Sets the registers that a guest cannot change. Called once on each core.
 pub fn prepare_core(Purpose { shared, observed, stage2 }: Purpose) {
-    // Before stage 2 is on, so that no speculative walk of EL1's is by the tables that firmware has
-    // left.
+    // Stage 2 is set before it is turned on, so that no speculative walk for EL1 uses tables that
+    // the firmware has left.
     if let Some((root, vm)) = stage2 {
         memory::switch_stage2(root, vm);
     }
@@ -75,8 +76,8 @@ pub fn prepare_core(Purpose { shared, observed, stage2 }: Purpose) {
     }
     sysreg::hstr_el2::write(0);
     sysreg::cnthctl_el2::write(CNTHCTL);
-    // No offset: QEMU 7.2 adds it to a guest's deadline without a check of the overflow, and a
-    // guest that sets the latest deadline there is would hang the machine.
+    // The offset is 0: QEMU 7.2 adds it to a guest's deadline without an overflow check, so a guest
+    // that sets the latest possible deadline would hang the machine.
     sysreg::cntvoff_el2::write(0);
     sysreg::mdscr_el1::write(0);
     sysreg::clear_controls(controls);
@@ -84,7 +85,8 @@ pub fn prepare_core(Purpose { shared, observed, stage2 }: Purpose) {
     stop_timers();
 }
 
-/// Lets no branch target of the vCPU that had a shared core lead the next one's speculation.
+/// Prevents branch targets of the previous vCPU of a shared core from controlling the speculation
+/// of the next vCPU.
 #[inline(always)]
 pub fn keep_branches_apart(mitigations: Mitigations) {
     if let Some(workaround) = mitigations.at_switch() {

@@ -1,10 +1,10 @@
-//! The run loop: gives the core to a vCPU, and carries out what the handlers ask for.
+//! The run loop: gives the core to a vCPU, and carries out the requests of the handlers.
 //!
-//! The *current* vCPU is the one with its state on the core. On a core that vCPUs share, its state
-//! leaves the core when another one runs or when it waits: the general registers and those of EL1
-//! go to its place in the VM ([`Vm::context`](crate::vm::Vm::context)), the list registers into the
-//! model of the GIC, and its timers stop. On a core with one vCPU the state stays while the vCPU
-//! waits; it leaves only when the vCPU is powered down or off.
+//! The *current* vCPU is the one whose state is on the core. On a core that vCPUs share, the state
+//! of a vCPU leaves the core when another vCPU runs or when the vCPU waits: the general registers
+//! and the EL1 registers go to its place in the VM ([`Vm::context`](crate::vm::Vm::context)), the
+//! list registers go into the model of the GIC, and its timers stop. On a core with one vCPU the
+//! state stays while the vCPU waits; it leaves the core only when the vCPU is powered down or off.
 
 mod shared;
 #[cfg(test)]
@@ -48,28 +48,28 @@ use weir_trace::{
 use weir_units::Nanos;
 use weir_vdev::gic::{ResetStep, Signaling};
 
-/// Marker for a plug-in that counts instructions: another vCPU than before gets the core.
+/// Marker for a plug-in that counts instructions: a different vCPU gets the core.
 const MARK_SWITCH: u32 = 37;
 
-/// Markers for a plug-in that counts instructions: a step of a load begins, which clears RAM, or
-/// which does not.
+/// Markers for a plug-in that counts instructions: a step of a load begins, which clears RAM
+/// (`MARK_CLEAR`) or copies the image (`MARK_COPY`).
 const MARK_CLEAR: u32 = 40;
 const MARK_COPY: u32 = 41;
 
-/// Nanoseconds between two checks whether the broker is ready.
+/// Nanoseconds between two checks of whether the broker is ready.
 const BROKER_POLL: u64 = 10_000;
 
-/// Carries out what the handler of a synchronous exception or an SError asked for. Called by the
-/// vectors if that is not [`Exit::RESUME`]. It can unwind because the tests' machine does where a
-/// guest is entered.
+/// Carries out the request of the handler of a synchronous exception or an SError. Called by the
+/// vectors if the request is not [`Exit::RESUME`]. It can unwind because the machine of the tests
+/// unwinds when a guest is entered.
 pub extern "C-unwind" fn handle_action(core: &mut Core, exit: Exit) {
     if !carry_out(core, exit) {
         run(core);
     }
 }
 
-/// Carries out what the fast path of an interrupt left to do. Called by the vectors if that did not
-/// return [`Exit::RESUME`].
+/// Carries out the work that the fast path of an interrupt left over. Called by the vectors if the
+/// fast path did not return [`Exit::RESUME`].
 pub extern "C-unwind" fn handle_interrupt(core: &mut Core, exit: Exit) {
     if exit == Exit::REST {
         rest(core);
@@ -80,7 +80,8 @@ pub extern "C-unwind" fn handle_interrupt(core: &mut Core, exit: Exit) {
     }
 }
 
-/// The same on a core of its own. Not inlined, so that the short way above saves no registers.
+/// Does the work of `handle_interrupt` on a core that is not shared. Not inlined, so that the short
+/// path above saves no registers.
 #[inline(never)]
 fn handle_slowly(core: &mut Core, exit: Exit) {
     serve_interrupt(core, exit);
@@ -90,8 +91,8 @@ fn handle_slowly(core: &mut Core, exit: Exit) {
 }
 
 /// Lets the core's only vCPU, whose memory budget is spent, rest with its state on the core.
-/// Returns if a period begins next: the vCPU goes on with the new budget. The run loop handles all
-/// else.
+/// Returns if the next event is the start of a period: the vCPU then continues with the new budget.
+/// The run loop handles all other events.
 #[inline(never)]
 fn rest(core: &mut Core) {
     if let Some(member) = core.only() {
@@ -110,7 +111,7 @@ fn rest(core: &mut Core) {
         return release(core);
     }
     carry_out(core, exit);
-    // The messages of which the interrupt told, before the core sleeps again.
+    // The messages that the interrupt announced are handled before the core sleeps again.
     attend(core);
     run(core)
 }
@@ -129,7 +130,7 @@ fn serve_interrupt(core: &mut Core, mut exit: Exit) {
     }
 }
 
-/// Carries out what a handler asked for. Returns whether the current vCPU keeps the core for now.
+/// Carries out the request of a handler. Returns whether the current vCPU keeps the core for now.
 #[inline(always)]
 fn carry_out(core: &mut Core, exit: Exit) -> bool {
     exit <= Exit::REST || act(core, exit)
@@ -145,8 +146,8 @@ fn act(core: &mut Core, exit: Exit) -> bool {
             false
         }
         Exit::OFF => {
-            // The end of a VM has taken some time. What the interrupt asks of the vCPU is void, and
-            // all callers look for messages next.
+            // Ending a VM has taken some time, so an interrupt may be pending. Its request to the
+            // vCPU is dropped, and all callers look for messages next.
             if core.current.is_some_and(|its| ending::is_ending(its.vm))
                 && acknowledge(&mut core.acknowledged)
             {
@@ -163,10 +164,11 @@ fn act(core: &mut Core, exit: Exit) -> bool {
     goes_on
 }
 
-/// Runs the vCPUs of this core: gives it to one after the other, as its schedule decides.
+/// Runs the vCPUs of this core one after the other, as the core's schedule decides.
 #[inline(never)]
 pub fn run(core: &mut Core) -> ! {
-    // What came for a vCPU that has just left is handled in its time, not in the next one's.
+    // Events for a vCPU that has just left are handled in its time and not in the time of the next
+    // vCPU.
     if core.current.is_none() {
         attend(core);
     }
@@ -191,7 +193,7 @@ fn decide(core: &mut Core) -> Option<u8> {
 fn call(core: &mut Core) {
     let Some(schedule) = core.schedule.as_deref_mut() else { return };
     let Some(vcpu_ref) = core.current else {
-        // An interrupt for a vCPU that is powered down went to the model.
+        // An interrupt for a vCPU that is powered down was put into the model.
         return schedule.rouse();
     };
     if let Some(member) = schedule.resident()
@@ -204,10 +206,10 @@ fn call(core: &mut Core) {
 }
 
 /// Gives the core to `entity`, or lets it sleep until an interrupt comes. Returns if another
-/// decision is due.
+/// decision is needed.
 fn give(core: &mut Core, entity: Option<u8>) {
     let Some(schedule) = core.schedule.as_deref_mut() else { return wait_for_interrupt() };
-    // No vCPU has the core, so none is delayed.
+    // No vCPU has the core, so EL2 delays none and charges no time.
     schedule.account = Ready::NONE;
     let is_resident = schedule.current == entity;
     let Some((entity, member)) = entity.and_then(|entity| Some((entity, schedule.member(entity)?)))
@@ -229,12 +231,12 @@ fn give(core: &mut Core, entity: Option<u8>) {
         VcpuAction::Reset => start(core, entity),
         VcpuAction::Run | VcpuAction::Nothing => {}
     }
-    // The core was the VM's.
+    // The core was used on behalf of the VM.
     shared::set_began(core, 0);
 }
 
-/// Lets the core sleep until an interrupt comes. The state of its only vCPU, which waits or is
-/// throttled, stays there: the core's timer is armed for what the core itself needs.
+/// Lets the core sleep until an interrupt comes. If its only vCPU waits or is throttled, the vCPU's
+/// state stays on the core, and the core's timer stays armed for the needs of the core itself.
 fn sleep(core: &mut Core) {
     match core.resident() {
         None => arm(core),
@@ -244,7 +246,7 @@ fn sleep(core: &mut Core) {
     wait_for_interrupt();
 }
 
-/// Handles the pending interrupts and the messages to this core, while no guest runs.
+/// Handles pending interrupts and the messages to this core, while no guest runs.
 fn attend(core: &mut Core) {
     loop {
         while acknowledge(&mut core.acknowledged) {
@@ -255,12 +257,13 @@ fn attend(core: &mut Core) {
         if carry_out(core, exit) {
             return;
         }
-        // It may have taken the interrupt of a further message.
+        // The request may have acknowledged the interrupt of another message, so the mailbox is
+        // checked again.
     }
 }
 
-/// Acknowledges the interrupt that is pending, and returns whether there is one: it is in
-/// `acknowledged` then.
+/// Acknowledges the pending interrupt, if there is one, and stores it in `acknowledged`. Returns
+/// whether there was one.
 fn acknowledge(acknowledged: &mut u64) -> bool {
     let iar = gic::acknowledge();
     let came = gic::intid(iar) < gic::SPECIAL;
@@ -270,20 +273,20 @@ fn acknowledge(acknowledged: &mut u64) -> bool {
     came
 }
 
-/// Holds the interrupts of guests back, so that none of them, however many come, ends the wait of
-/// the current vCPU for its memory budget.
+/// Holds the interrupts of guests back, so that none of them ends the wait of the current vCPU for
+/// its memory budget, however many come.
 #[inline(always)]
 fn hold(core: &mut Core) {
     core.holds_guests = true;
     gic::hold_guests(true);
 }
 
-/// Arms the core's timer for what is due first.
+/// Arms the core's timer for the earliest event that is due.
 fn arm(core: &Core) {
     core.arm_before(core.schedule.as_deref().map_or(u64::MAX, |schedule| schedule.until));
 }
 
-/// Returns whether the current vCPU `vcpu_ref` has an interrupt pending that `wakes` signals.
+/// Returns whether the current vCPU `vcpu_ref` has a pending interrupt that `wakes` signals.
 fn has_pending(vcpu_ref: &'static VcpuRef, wakes: Signaling) -> bool {
     let VcpuRef { vm, vcpu, .. } = *vcpu_ref;
     let mut gic = vm.gic.lock();
@@ -291,8 +294,8 @@ fn has_pending(vcpu_ref: &'static VcpuRef, wakes: Signaling) -> bool {
     gic.has_pending(vcpu, wakes) || !vm.sgis.is_empty(vcpu)
 }
 
-/// Tells the budget that the current vCPU waits or goes off, or (`on`) that it is about to run
-/// again.
+/// Notifies the budget that the current vCPU is about to run again (`on`), or that it waits or goes
+/// off.
 fn note(core: &mut Core, vcpu_ref: &VcpuRef, on: bool) {
     let index = core.id;
     if let Some(budget) = core.budget.as_mut() {
@@ -301,7 +304,7 @@ fn note(core: &mut Core, vcpu_ref: &VcpuRef, on: bool) {
     }
 }
 
-/// Goes on with the load of the image of `entity`'s VM, until an interrupt comes.
+/// Continues loading the image of `entity`'s VM, until an interrupt comes.
 fn load(core: &mut Core, entity: u8) {
     arm(core);
     let index = core.id;
@@ -358,7 +361,7 @@ fn await_broker(core: &mut Core, entity: u8) {
     member.befall(VcpuEvent::Admitted);
 }
 
-/// Goes on with stopping the VM of `entity` for good.
+/// Continues stopping the VM of `entity` for good.
 fn halt(core: &mut Core, entity: u8) {
     arm(core);
     let Some(schedule) = core.schedule.as_deref_mut() else { return };
@@ -370,7 +373,7 @@ fn halt(core: &mut Core, entity: u8) {
     }
 }
 
-/// Goes on with the start of the VM of `entity`.
+/// Continues starting the VM of `entity`.
 fn start(core: &mut Core, entity: u8) {
     arm(core);
     let index = core.id;
@@ -385,7 +388,7 @@ fn start(core: &mut Core, entity: u8) {
     }
 }
 
-/// Gives the core to `entity`, which is ready. Returns only if its memory budget is spent.
+/// Gives the core to `entity`, which is ready. Returns only if the entity's memory budget is spent.
 fn enter(core: &mut Core, entity: u8) {
     let index = core.id;
     let Some(schedule) = core.schedule.as_deref_mut() else { return };
@@ -412,7 +415,7 @@ fn enter(core: &mut Core, entity: u8) {
     let switched = shares && schedule.last != last;
     let was_free = core::mem::take(&mut schedule.is_free);
     let began = core::mem::take(&mut schedule.began);
-    // A vCPU's first time takes longer.
+    // The first entry of a vCPU takes longer, so it is not recorded as a switch time.
     let began = if fresh { 0 } else { began };
     core.acknowledged = gic::NOTHING;
     let (root, id) = (vm.root(), vm.id());
@@ -422,7 +425,7 @@ fn enter(core: &mut Core, entity: u8) {
         memory::switch_stage2(root, id);
     }
     sysreg::vmpidr_el2::write(1 << 31 | vcpu as u64);
-    // SAFETY: on its core, which has no other reference.
+    // SAFETY: called on the vCPU's core, which has no other reference to the context.
     let context = unsafe { vm.context(vcpu) };
     if vm.view().vm.ticks == LOSE_TICKS {
         context.lose_ticks(cntpct_el0::read());
@@ -455,12 +458,12 @@ fn enter(core: &mut Core, entity: u8) {
     }
     arm(core);
     gic::enable_virtual(true);
-    // SAFETY: `index` is this core's. The context is the VM's and not on the stack, nothing of
-    // which is used again; it was loaded above, behind the VM's stage 2.
+    // SAFETY: `index` is this core's number. The context is in the VM and not on the stack, and
+    // nothing on the stack is used again; it was loaded above, after the VM's stage 2.
     unsafe { enter_guest(index, &context.frame) }
 }
 
-/// Lets the interrupts of the current vCPU through. Its state has stayed on the core.
+/// Lets the interrupts of the current vCPU through. The vCPU's state has stayed on the core.
 #[inline(always)]
 fn release(core: &mut Core) {
     if core::mem::take(&mut core.holds_guests) {
@@ -471,15 +474,15 @@ fn release(core: &mut Core) {
     core.acknowledged = gic::NOTHING;
 }
 
-/// Goes on with the current vCPU. Its state has stayed on the core.
+/// Continues with the current vCPU, whose state has stayed on the core.
 fn resume(core: &mut Core) -> ! {
     release(core);
-    // SAFETY: its state is on the core, and the exception that led here was its guest's.
+    // SAFETY: the vCPU's state is on the core, and the exception that led here came from its guest.
     unsafe { resume_guest(core.id) }
 }
 
-/// Takes the current vCPU off the core. It stays ready, or throttled. Returns its state, unless its
-/// VM was stopped for an SError: then it is off.
+/// Takes the current vCPU off the core. It stays ready or throttled. Returns the vCPU's state, or
+/// none if its VM was stopped because of an SError; then the vCPU is off.
 fn leave(core: &mut Core) -> Option<VcpuState> {
     blame_serror(core);
     let index = core.id;
@@ -487,8 +490,8 @@ fn leave(core: &mut Core) -> Option<VcpuState> {
     let budget = core.budget.take();
     let VcpuRef { vm, vcpu, .. } = *vcpu_ref;
     detach_gic(core, vcpu_ref);
-    // SAFETY: on its core, which has no other reference to the context; the vCPU is current, so its
-    // general registers are in the frame.
+    // SAFETY: called on the vCPU's core, which has no other reference to the context; the vCPU is
+    // current, so its general registers are in the frame.
     unsafe { vm.context(vcpu).save(guest_frame(index)) };
     stop_timers();
     let member = vacate(core, budget)?;
@@ -498,7 +501,7 @@ fn leave(core: &mut Core) -> Option<VcpuState> {
     Some(member.state())
 }
 
-/// Takes the interrupts of the current vCPU, `vcpu_ref`, out of the list registers into the model.
+/// Moves the interrupts of the current vCPU, `vcpu_ref`, from the list registers into the model.
 fn detach_gic(core: &mut Core, vcpu_ref: &VcpuRef) {
     if core::mem::take(&mut core.holds_guests) {
         gic::hold_guests(false);
@@ -508,8 +511,8 @@ fn detach_gic(core: &mut Core, vcpu_ref: &VcpuRef) {
     kick(vcpu_ref.vm, others);
 }
 
-/// Notes that the vCPU that had the core has left it, and gives it its `budget` back. Returns it,
-/// whose state the caller sets.
+/// Records that the vCPU that had the core has left it, and gives its `budget` back to it. Returns
+/// the vCPU; the caller sets its state.
 fn vacate(core: &mut Core, mut budget: budget::Handle) -> Option<&mut Member> {
     if let Some(budget) = budget.as_mut() {
         budget.leave(core.id);
@@ -536,22 +539,24 @@ fn wait(core: &mut Core) -> bool {
     }
     if let Some(member) = core.resident() {
         member.wakes = wakes;
-        // Its timers interrupt the core.
+        // The vCPU's timers interrupt the core themselves.
         member.befall(VcpuEvent::Waits { due: NEVER });
     }
     note(core, vcpu_ref, false);
-    // Held back, the interrupts in its list registers do not keep the core from sleeping.
+    // Virtual interrupts are disabled, so that those in the list registers do not keep the core
+    // from sleeping.
     gic::enable_virtual(false);
     true
 }
 
-/// Lets the current vCPU wait and then start as [`Exit::POWER_DOWN`] says. Its CPU interface is
-/// off: any interrupt that the distributor forwards ends the wait.
+/// Lets the current vCPU wait and then start as [`Exit::POWER_DOWN`] describes. Because its CPU
+/// interface is off, any interrupt that the distributor forwards ends the wait.
 fn power_down(core: &mut Core) {
     let Some(vcpu_ref) = core.current else { return };
-    // An overflow that EL2 has not seen yet ends the wait, although the reset below clears it.
+    // Updated first, so that an overflow that EL2 has not seen yet ends the wait, although the
+    // reset below clears it.
     pmu::update(core, vcpu_ref);
-    // With an interrupt pending it goes on at once, and keeps what is left of its budget.
+    // With an interrupt pending the vCPU continues at once, and keeps the rest of its budget.
     if core.sole.is_some() && !has_pending(vcpu_ref, Signaling::ALL) {
         note(core, vcpu_ref, false);
     }
@@ -564,7 +569,7 @@ fn power_down(core: &mut Core) {
 }
 
 /// Takes the current vCPU off the core until it has an interrupt that `wakes` signals. `change`
-/// changes its state.
+/// modifies its saved context.
 fn suspend(
     core: &mut Core,
     vcpu_ref: &'static VcpuRef,
@@ -577,7 +582,7 @@ fn suspend(
     }
     let member = core.schedule.as_deref_mut().and_then(|schedule| schedule.member(entity?));
     let Some(member) = member else { return };
-    // SAFETY: on its core, which has no other reference.
+    // SAFETY: called on the vCPU's core, which has no other reference to the context.
     let context = unsafe { vcpu_ref.vm.context(vcpu_ref.vcpu) };
     let VcpuRef { vm, vcpu, .. } = *vcpu_ref;
     let due = {
@@ -587,7 +592,7 @@ fn suspend(
     let due = due.map_or(u64::MAX, timer::due_ns);
     change(context);
     member.wakes = wakes;
-    // What came before the vCPU left the core is in the model now.
+    // Interrupts that came before the vCPU left the core are in the model now.
     if !is_called(vcpu_ref, wakes) {
         member.befall(VcpuEvent::Waits { due: Nanos(due) });
     }
@@ -597,7 +602,7 @@ fn suspend(
 fn park(core: &mut Core) {
     let Some(vcpu_ref) = core.current else { return };
     let vm = vcpu_ref.vm;
-    // Before the leader sees that this vCPU is off, and before another VM has the core.
+    // Done before the leader sees that this vCPU is off, and before another VM has the core.
     if core.is_shared() && serror::take() {
         ending::stop(vm, FaultKind::SError);
     }
@@ -613,8 +618,8 @@ fn park(core: &mut Core) {
     }
 }
 
-/// Stops the current VM if its accesses have raised an SError that is pending: the next VM must not
-/// be blamed for it.
+/// Stops the current VM if its accesses have raised an SError that is pending: the error must not
+/// be attributed to the next VM.
 fn blame_serror(core: &mut Core) {
     if let Some(vcpu_ref) = core.current
         && core.is_shared()
@@ -625,7 +630,7 @@ fn blame_serror(core: &mut Core) {
     }
 }
 
-/// Goes on with a VM that is stopping, in the time of its first vCPU `entity`.
+/// Continues with a VM that is stopping, in the time of its first vCPU `entity`.
 fn lead(core: &mut Core, entity: u8) {
     arm(core);
     let Some(schedule) = core.schedule.as_deref_mut() else { return };

@@ -1,18 +1,18 @@
-//! The vCPUs of a core, and which of them runs. `weir_sched::scheduler` decides between several. A
-//! core with one vCPU has one entry and no scheduling timer.
+//! The vCPUs of a core, and which of them runs. `weir_sched::scheduler` decides between several
+//! vCPUs. A core with one vCPU has one entry and no scheduling timer.
 //!
 //! While a vCPU is off its core, the following become due for it:
 //! - its timers: EL2's own timer is set to the first of them;
 //! - its device interrupts: EL2 takes them as they come and puts them into the model of the GIC. A
-//!   line stays active, and so interrupts once, until its vCPU has been on the core and has handled
-//!   it;
-//! - SGIs and changes in the distributor by its VM's other vCPUs: they stay where they are until it
-//!   is back, and this core gets one SGI;
+//!   device interrupt stays active, and so interrupts the core only once, until its vCPU has been
+//!   on the core and has handled it;
+//! - SGIs, and changes in the distributor by other vCPUs of its VM: they wait until the vCPU is
+//!   back, and this core gets one SGI;
 //! - `CPU_ON`, and the end of its VM: a VM restarts at most once per round of the cores that it
 //!   shares. The work after its end is done in the VM's own time ([`VcpuState::Ending`]).
 //!
-//! So no VM can take the core in another's time more than once per line and once per time slice of
-//! its own. [`CoreSchedule::charge`] charges that time to it.
+//! So a VM can take the core in another VM's time at most once per device interrupt and once per
+//! time slice of its own. [`CoreSchedule::charge`] charges that time to the VM.
 
 mod shared;
 
@@ -38,42 +38,43 @@ use weir_vdev::gic::{ResetStep, Signaling};
 /// The progress of the work that EL2 does in steps for a VM, on the core of the VM's first vCPU.
 #[derive(Clone, Copy, Default)]
 pub struct Progress {
-    /// The load of its image.
+    /// The load of the VM's image.
     pub load: Load,
-    /// The next step of its start.
+    /// The next step of the VM's start.
     pub start: Start,
-    /// The next step of its stop for good.
+    /// The next step of stopping the VM for good.
     pub halt: ResetStep,
 }
 
 /// A vCPU of the core.
 pub struct Member {
-    /// Which vCPU it is.
+    /// The identity of the vCPU.
     pub vcpu_ref: &'static VcpuRef,
     state: VcpuState,
-    /// The work that EL2 does for its VM while it is off.
+    /// The work that EL2 does for the VM while this vCPU is off.
     pub progress: Progress,
-    /// The time since which it wants the core if it is ready, or is blocked, in ns.
+    /// Time in ns since which the vCPU wants the core (if it is ready) or has been blocked.
     pub since: u64,
-    /// Its memory budget; while it is current, the core has it.
+    /// The vCPU's memory budget; while the vCPU is current, the core has it.
     pub budget: budget::Handle,
-    /// It has not had the core since it came on.
+    /// Whether the vCPU has not had the core since it started.
     pub fresh: bool,
-    /// Why EL2 was interrupted for it since it last had the core.
+    /// The reasons for which EL2 was interrupted for the vCPU since it last had the core.
     pub called: Calls,
-    /// While it waits: which of its interrupts end that.
+    /// The interrupts that end the vCPU's wait, while it waits.
     pub wakes: Signaling,
 }
 
 impl Member {
-    /// Returns its state.
+    /// Returns the state of the vCPU.
     #[inline(always)]
     #[must_use]
     pub fn state(&self) -> VcpuState {
         self.state
     }
 
-    /// Changes its state, which nothing else does, and returns the work of its core after that.
+    /// Applies `event` to the state of the vCPU, which changes in no other way, and returns the
+    /// work that its core must do next.
     #[inline(always)]
     pub fn befall(&mut self, event: VcpuEvent) -> VcpuAction {
         match self.state.after(event) {
@@ -85,12 +86,12 @@ impl Member {
         }
     }
 
-    /// Makes the vCPU, which is off, ready to start at `entry` with `x0`, because of `event`; on
-    /// core `core`.
+    /// Makes the vCPU, which is off, ready to start at `entry` with `x0`, because of `event`.
+    /// Called on core `core`.
     pub fn come_on(&mut self, event: VcpuEvent, core: CoreId, entry: u64, x0: u64) {
         self.befall(event);
         let vcpu_ref = self.vcpu_ref;
-        // SAFETY: on its core, which has no other reference.
+        // SAFETY: called on the vCPU's core, which has no other reference to the context.
         unsafe { *vcpu_ref.vm.context(vcpu_ref.vcpu) = GuestContext::reset(entry, x0) };
         self.since = timer::now_ns();
         self.fresh = true;
@@ -100,20 +101,21 @@ impl Member {
         lifecycle::started(vcpu_ref);
     }
 
-    /// Turns the vCPU off, whose state is not on the core; called on core `core`.
+    /// Turns off the vCPU, whose state is not on the core. Called on core `core`.
     pub fn go_off(&mut self, core: CoreId) {
         ending::parked(self.vcpu_ref, core);
-        // Only now: a core that ends the VM from here on sees that this vCPU is off.
+        // Done last: a core that ends the VM from here on sees that this vCPU is off.
         self.befall(VcpuEvent::TurnedOff { leads: leads(self.vcpu_ref) });
     }
 
-    /// Returns whether its memory budget holds it at `now`, while its state is not on the core. If
-    /// so, takes the end of that into `wake`, the earliest time at which a vCPU becomes ready.
+    /// Returns whether the memory budget of the vCPU, whose state is not on the core, holds it back
+    /// at `now`. If so, lowers `wake`, the earliest time at which a vCPU becomes ready, to the time
+    /// at which the budget must be asked again.
     fn is_held(&mut self, core: CoreId, now: u64, wake: &mut u64) -> bool {
         let Some(budget) = self.budget.as_mut() else { return false };
         match self.state {
             VcpuState::Ready | VcpuState::Throttled => {}
-            // The load at the system's start is not charged.
+            // The load at the system's start is not charged to a budget.
             VcpuState::Loading if budget.is_loading() => {}
             _ => return false,
         }
@@ -130,12 +132,12 @@ impl Member {
     }
 }
 
-/// What others left for a vCPU.
+/// The events that other cores left for a vCPU.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub struct Calls {
-    /// SGIs.
+    /// Whether there are SGIs for it.
     sgis: bool,
-    /// Changes of its interrupts in the distributor.
+    /// Whether its interrupts were changed in the distributor.
     changes: bool,
 }
 
@@ -144,26 +146,27 @@ pub struct CoreSchedule {
     /// The schedule of a core that several VMs share; `None` on a core with at most one vCPU.
     pub shared: Optional<ReadySchedule, { Features::SHARED_CORES.is_built() }>,
     members: [Option<Member>; MAX_VMS],
-    /// The member with its state on the core.
+    /// The member whose state is on the core.
     pub current: Option<u8>,
-    /// Of the lines that have a rule.
+    /// Admission rules of the device interrupts of the core.
     pub rules: shared::Rules,
-    /// Which vCPU had the core last, as in `Kind::VcpuSwitch`.
+    /// The vCPU that had the core last, encoded as in `Kind::VcpuSwitch`.
     pub last: u32,
-    /// No guest has had the core since it was recorded that it is free.
+    /// Whether it was recorded that the core is free, and no guest has had the core since then.
     pub is_free: bool,
-    /// When EL2 began what takes the core from its vCPU, in ticks; 0 if nothing does.
+    /// Time at which EL2 began to handle an event that takes the core from its vCPU, in ticks; 0 if
+    /// there is none.
     pub began: u64,
-    /// When the schedule is asked again at the latest.
+    /// Latest time at which the schedule must be asked again, in ns.
     pub until: u64,
-    /// The set of vCPUs that want the core has changed.
+    /// Whether the set of vCPUs that want the core has changed.
     pub stale: bool,
     /// The entities, other than the current vCPU, on behalf of which EL2 runs now.
     pub account: Ready,
 }
 
 impl CoreSchedule {
-    /// The schedule of core `core`.
+    /// Creates the schedule of core `core`.
     fn new(core: CoreId) -> Option<Self> {
         let shared = Optional::new(system::get().shared(core.index()));
         let mut members = [const { None }; MAX_VMS];
@@ -204,7 +207,7 @@ impl CoreSchedule {
         })
     }
 
-    /// Starts the budgets of the vCPUs with a memory budget; on core `core`.
+    /// Starts the memory budgets of the vCPUs that have one. Called on core `core`.
     pub fn start_budgets(&mut self, core: CoreId) {
         for (place, member) in self.members.iter_mut().flatten().enumerate() {
             member.budget = budget::start(core, place, member.vcpu_ref);
@@ -214,30 +217,30 @@ impl CoreSchedule {
         }
     }
 
-    /// The vCPU of entity `entity`.
+    /// Returns the vCPU of entity `entity`.
     pub fn member(&mut self, entity: u8) -> Option<&mut Member> {
         self.members.get_mut(usize::from(entity))?.as_mut()
     }
 
-    /// The vCPU with its state on the core.
+    /// Returns the vCPU whose state is on the core.
     #[inline(always)]
     pub fn resident(&mut self) -> Option<&mut Member> {
         let entity = self.current?;
         self.member(entity)
     }
 
-    /// The vCPU of a core that has one.
+    /// Returns the only vCPU of a core that has one vCPU.
     #[inline(always)]
     pub fn only(&mut self) -> Option<&mut Member> {
         self.members.first_mut()?.as_mut()
     }
 
-    /// All vCPUs, with their places.
+    /// Returns all vCPUs, with their indices.
     pub fn members(&mut self) -> impl Iterator<Item = (u8, &mut Member)> {
         self.members.iter_mut().flatten().enumerate().map(|(place, it)| (place as u8, it))
     }
 
-    /// Decides which entity has the core at `now`. `held` says whether the memory budget of the
+    /// Decides which entity has the core at `now`. `held` states whether the memory budget of the
     /// current vCPU is spent.
     pub fn decide(&mut self, core: CoreId, now: u64, held: bool) -> Option<u8> {
         let (ready, wake) = self.ready(core, now, held);
@@ -249,16 +252,16 @@ impl CoreSchedule {
         ready.has(0).then_some(0)
     }
 
-    /// Returns which entities want the core at `now`, and when the next one does that waits for its
-    /// time.
+    /// Returns which entities want the core at `now`, and the time at which the next waiting entity
+    /// wants it.
     fn ready(&mut self, core: CoreId, now: u64, held: bool) -> (Ready, u64) {
         let (mut ready, mut wake) = (Ready::NONE, u64::MAX);
         let current = self.current.map(usize::from);
         for (place, member) in self.members.iter_mut().enumerate() {
             let Some(member) = member else { break };
             let is_current = current == Some(place);
-            // Most are so: they want the core, and have no budget, or theirs is on the core and not
-            // spent.
+            // Most vCPUs take this path: they want the core, and have no budget, or their budget is
+            // on the core and not spent.
             if let VcpuState::Ready | VcpuState::Running = member.state
                 && member.budget.is_none()
                 && !(is_current && held)
@@ -266,8 +269,9 @@ impl CoreSchedule {
                 ready = ready.with(place as u8);
                 continue;
             }
-            // The budget of a vCPU that is off goes to others in each period. On a core that vCPUs
-            // share, it does not: that would interrupt the others.
+            // On a core of its own, the budget of a vCPU that is off is given to other vCPUs in
+            // each period. On a shared core it is not, because that would interrupt the other
+            // vCPUs.
             if let Some(budget) = member.budget.as_mut()
                 && budget.is_off()
                 && self.shared.is_none()
@@ -296,7 +300,7 @@ impl CoreSchedule {
                 (VcpuState::Throttled, false) => {
                     member.befall(VcpuEvent::Replenished);
                 }
-                // EL2 spends the budget for it.
+                // EL2 spends the budget on behalf of the vCPU.
                 (VcpuState::Loading, true) => continue,
                 _ => {}
             }
@@ -323,12 +327,13 @@ impl CoreSchedule {
     }
 }
 
-/// In addition to the cores' own data, which are small so that one instruction reaches each field.
+/// The schedules of the cores. They are not part of the per-core data, which must stay small so
+/// that one instruction reaches each of its fields.
 static SCHEDULES: [CoreLocal<MaybeUninit<CoreSchedule>>; MAX_CORES] =
     [const { CoreLocal(UnsafeCell::new(MaybeUninit::uninit())) }; MAX_CORES];
 
-/// Makes the schedule of core `core`; on that core, once. Not inlined, so that its stack frame does
-/// not outlive it.
+/// Creates the schedule of core `core`. Called once on that core. Not inlined, so that its stack
+/// frame does not stay on the stack.
 #[inline(never)]
 pub fn of_core(core: CoreId) -> Option<&'static mut CoreSchedule> {
     // SAFETY: each core calls this once, and no other code accesses its element.
@@ -336,9 +341,9 @@ pub fn of_core(core: CoreId) -> Option<&'static mut CoreSchedule> {
     CoreSchedule::new(core).map(|schedule| place.write(schedule))
 }
 
-/// Returns whether a vCPU that is off its core has an interrupt that ends its wait, or has to look
-/// for one, because its VM's other vCPUs have changed something. Of its pending interrupts, those
-/// end the wait that `wakes` signals.
+/// Returns whether a vCPU that is off its core has an interrupt that ends its wait, or must check
+/// for one because other vCPUs of its VM have changed something. Of the vCPU's pending interrupts,
+/// those that `wakes` signals end the wait.
 pub fn is_called(vcpu_ref: &VcpuRef, wakes: Signaling) -> bool {
     let VcpuRef { vm, vcpu, .. } = *vcpu_ref;
     if !vm.sgis.is_empty(vcpu) {
@@ -348,8 +353,8 @@ pub fn is_called(vcpu_ref: &VcpuRef, wakes: Signaling) -> bool {
     gic.is_wanted(vcpu) || gic.has_pending(vcpu, wakes)
 }
 
-/// Returns whether a vCPU that is off is the first one of a VM that is stopping: the rest is done
-/// in its time.
+/// Returns whether a vCPU that is off is the first vCPU of a VM that is stopping: the remaining
+/// work is done in its time.
 #[must_use]
 pub fn leads(vcpu_ref: &VcpuRef) -> bool {
     vcpu_ref.vcpu == 0 && ending::is_ending(vcpu_ref.vm)

@@ -1,5 +1,5 @@
-//! Synchronous exceptions and SErrors of a guest: chooses the handler of each and carries it out. A
-//! handler returns what the run loop does next; it never switches vCPUs itself.
+//! Synchronous exceptions and SErrors of a guest: selects the handler of each exception and carries
+//! it out. A handler returns what the run loop must do next; it never switches vCPUs itself.
 
 use super::{
     action::Exit,
@@ -34,17 +34,17 @@ use weir_vdev::{
     sysreg::{Denied, SysRegOutcome},
 };
 
-/// An SError while a guest ran.
+/// Handles an SError that was taken while a guest ran.
 pub extern "C" fn handle_serror(core: &mut Core) -> Exit {
     match core.current {
         Some(vcpu_ref) => fault(vcpu_ref, FaultKind::SError, 0),
-        // Only a guest's exceptions lead here, and a guest has a vCPU.
+        // Only exceptions from a guest lead here, and a guest has a vCPU.
         None => Exit::LOOK,
     }
 }
 
-/// Handles an HVC or SMC from AArch64. Of `frame` only x0 to x18 are saved. The vectors save the
-/// others before the run loop acts.
+/// Handles an HVC or SMC from AArch64. Only x0 to x18 of `frame` are saved. The vectors save the
+/// other registers before the run loop acts.
 pub extern "C" fn handle_call(frame: &mut Frame, core: &mut Core, syndrome: Syndrome) -> Exit {
     let Some(vcpu_ref) = core.current else { return Exit::LOOK };
     if syndrome.class() == esr::EC_SMC64 {
@@ -66,8 +66,8 @@ pub extern "C" fn handle_call(frame: &mut Frame, core: &mut Core, syndrome: Synd
     call(frame, core, syndrome, vcpu_ref)
 }
 
-/// Carries out a call of the broker's. Each of its kinds is a function of its own, so that none
-/// saves the registers of another.
+/// Carries out a call of the broker. Each kind of call is a separate function, so that none saves
+/// the registers of another.
 #[inline(always)]
 fn broker_call(frame: &mut Frame, vcpu_ref: &'static VcpuRef, call: BrokerCall) -> Exit {
     match call {
@@ -82,7 +82,7 @@ fn broker_call(frame: &mut Frame, vcpu_ref: &'static VcpuRef, call: BrokerCall) 
     }
 }
 
-/// Returns `value` of a call, or that it is denied.
+/// Returns `value` to the guest as the result of its call, or that the call is denied.
 #[inline(always)]
 fn answer(frame: &mut Frame, vcpu_ref: &VcpuRef, value: Option<u64>) -> Exit {
     match value {
@@ -103,7 +103,8 @@ fn deny_call(frame: &mut Frame, vcpu_ref: &VcpuRef) {
 fn complete(frame: &mut Frame, vcpu_ref: &VcpuRef, devices: u64) -> Exit {
     match calls::complete(vcpu_ref, devices) {
         Completions::Taken(ticks) => [frame.x[0], frame.x[1]] = [0, ticks],
-        // The program counter goes back to the call, with the rest of its devices.
+        // The program counter returns to the call instruction, whose operand is now the rest of its
+        // devices.
         Completions::Left(rest) => {
             frame.x[1] = rest;
             sysreg::elr_el2::write(sysreg::elr_el2::read().wrapping_sub(4));
@@ -116,15 +117,15 @@ fn complete(frame: &mut Frame, vcpu_ref: &VcpuRef, devices: u64) -> Exit {
 /// The immediate of an HVC or SMC in its syndrome.
 const IMMEDIATE: u64 = 0xffff;
 
-/// Handles an access to a system register. Of `frame` only x0 to x18 are saved, and the access is
-/// from or to one of these. The vectors save the others before the run loop acts.
+/// Handles an access to a system register. Only x0 to x18 of `frame` are saved, and the access uses
+/// one of these. The vectors save the other registers before the run loop acts.
 pub extern "C" fn handle_register(frame: &mut Frame, core: &mut Core, syndrome: Syndrome) -> Exit {
     let Some(vcpu_ref) = core.current else { return Exit::LOOK };
     system_register(frame, core, vcpu_ref, SysRegAccess(syndrome.iss()))
 }
 
-/// Handles a data abort. As above, of `frame` only x0 to x18 may be saved, and then the access is
-/// from or to one of these.
+/// Handles a data abort. As in `handle_register`, only x0 to x18 of `frame` may be saved, and then
+/// the access uses one of these.
 pub extern "C" fn handle_data_abort(
     frame: &mut Frame,
     core: &mut Core,
@@ -134,8 +135,8 @@ pub extern "C" fn handle_data_abort(
     data_abort(frame, core, syndrome, vcpu_ref)
 }
 
-/// Any other synchronous exception of a guest. It only chooses: each handler is a
-/// separate function, so that the short ones do not save the registers of the long ones.
+/// Handles any other synchronous exception of a guest. It only selects the handler: each handler is
+/// a separate function, so that the short ones do not save the registers of the long ones.
 pub extern "C" fn handle_sync(frame: &mut Frame, core: &mut Core, syndrome: Syndrome) -> Exit {
     let Some(vcpu_ref) = core.current else { return Exit::LOOK };
     if syndrome.class() == esr::EC_SYSREG {
@@ -152,8 +153,8 @@ fn rare(vcpu_ref: &'static VcpuRef, syndrome: Syndrome) -> Exit {
         Exception::Wfx(kind) => {
             let waits = syndrome.condition_passed(sysreg::spsr_el2::read());
             skip(syndrome);
-            // WFIT, which the ID registers do not offer, ends at once, as WFI may, since its
-            // timeout would be lost.
+            // WFIT, which the ID registers do not offer, ends at once, as WFI may: its timeout
+            // would be lost if it waited.
             if waits && kind != WFIT {
                 return Exit::WAIT;
             }
@@ -182,13 +183,15 @@ fn rare(vcpu_ref: &'static VcpuRef, syndrome: Syndrome) -> Exit {
 /// TI of a trapped WFIT (DDI0487, D24.2, ISS of WF* instructions).
 const WFIT: u8 = 2;
 
-/// Steps over the instruction that trapped, which was carried out here or failed its condition.
+/// Advances the program counter past the instruction that trapped, which was carried out here or
+/// failed its condition.
 fn skip(syndrome: Syndrome) {
     sysreg::elr_el2::write(sysreg::elr_el2::read().wrapping_add(syndrome.instruction_len()));
     sysreg::spsr_el2::write(Syndrome::behind(sysreg::spsr_el2::read()));
 }
 
-/// Steps over an instruction of AArch64, without a check of single step, for the path of an SGI.
+/// Advances the program counter past an AArch64 instruction, without handling single step, for the
+/// path of an SGI.
 #[inline(always)]
 fn advance() {
     sysreg::elr_el2::write(sysreg::elr_el2::read().wrapping_add(4));
@@ -205,8 +208,8 @@ fn denial(denied: Denied) -> Denial {
     }
 }
 
-/// ISS of `msr icc_sgi1r_el1, xt`, without the register (op0 3, op1 0, CRn 12, CRm 11, op2 5,
-/// write).
+/// ISS of `msr icc_sgi1r_el1, xt`, without the register number (op0 3, op1 0, CRn 12, CRm 11, op2
+/// 5, write).
 const WRITE_SGI1R: u32 = SysRegAccess::new([3, 0, 12, 11, 5], 0, true).0;
 const RT: u32 = 0x1f << 5;
 
@@ -232,7 +235,7 @@ fn other_register(
     vcpu_ref: &'static VcpuRef,
     access: SysRegAccess,
 ) -> Exit {
-    // Single step is done with it.
+    // The instruction ends a single step of the guest.
     sysreg::spsr_el2::write(Syndrome::behind(sysreg::spsr_el2::read()));
     if access.op0() == 2 && debug::access(frame, vcpu_ref, access)
         || pmu::access(frame, core, vcpu_ref, access)
@@ -271,7 +274,7 @@ fn send_sgi(vcpu_ref: &'static VcpuRef, register: SgiRegister, value: u64) -> Ex
     post_sgi(vcpu_ref, decode_sgi_register(register, value, vcpu, all))
 }
 
-/// An SGI by one of the registers that are rarely used.
+/// Sends an SGI by one of the registers that are rarely used.
 #[cold]
 #[inline(never)]
 fn send_other_sgi(vcpu_ref: &'static VcpuRef, register: SgiRegister, value: u64) -> Exit {
@@ -284,7 +287,7 @@ fn send_other_sgi(vcpu_ref: &'static VcpuRef, register: SgiRegister, value: u64)
     Exit::RESUME
 }
 
-/// Sends an SGI of vCPU `vcpu_ref`, by a system register or a GICv2's GICD_SGIR.
+/// Sends an SGI of vCPU `vcpu_ref`, which used a system register or a GICv2's GICD_SGIR.
 #[inline(always)]
 fn post_sgi(vcpu_ref: &'static VcpuRef, sgi: Sgi) -> Exit {
     let VcpuRef { vm, vcpu, .. } = *vcpu_ref;
@@ -302,14 +305,15 @@ fn post_sgi(vcpu_ref: &'static VcpuRef, sgi: Sgi) -> Exit {
     Exit::resume()
 }
 
-/// The rest of [`post_sgi`] where vCPU `vcpu_ref` is one of those in `mask`.
+/// Does the rest of [`post_sgi`] if vCPU `vcpu_ref` is in `mask`.
 #[inline(never)]
 fn send_to_self(vcpu_ref: &'static VcpuRef, mask: VcpuMask) -> Exit {
     kick(vcpu_ref.vm, mask.without(vcpu_ref.vcpu));
     drain(vcpu_ref)
 }
 
-/// A data abort. The virtual GIC is the device that guests access most, so that it comes first.
+/// Handles a data abort. The virtual GIC is the device that guests access most, so it is tested
+/// first.
 #[inline(never)]
 fn data_abort(
     frame: &mut Frame,
@@ -318,7 +322,7 @@ fn data_abort(
     vcpu_ref: &'static VcpuRef,
 ) -> Exit {
     let abort = DataAbort(syndrome.iss());
-    // Nothing is mapped at the virtual GIC.
+    // Nothing is mapped at the virtual GIC, so only translation faults can be accesses to it.
     if !abort.is_translation() {
         return device_abort(frame, syndrome, vcpu_ref);
     }
@@ -352,7 +356,7 @@ fn data_abort(
     Exit::RESUME
 }
 
-/// A store to a register by which a driver notifies the broker.
+/// Carries out a store to a register by which a driver notifies the broker.
 #[inline(never)]
 fn notification(
     vcpu_ref: &'static VcpuRef,
@@ -366,8 +370,9 @@ fn notification(
     Exit::resume()
 }
 
-/// A data abort at another address than the virtual GIC's. It decodes the access again: one that is
-/// handed over costs each access to the GIC ten instructions, and saves one here as many.
+/// Handles a data abort at an address outside of the virtual GIC. The access is decoded again:
+/// passing it to this function would cost each access to the GIC ten instructions, and save as many
+/// here.
 #[inline(never)]
 fn device_abort(frame: &mut Frame, syndrome: Syndrome, vcpu_ref: &'static VcpuRef) -> Exit {
     let abort = DataAbort(syndrome.iss());
@@ -383,7 +388,7 @@ fn device_abort(frame: &mut Frame, syndrome: Syndrome, vcpu_ref: &'static VcpuRe
                 skip(syndrome);
                 return Exit::RESUME;
             }
-            // The program counter stays at the instruction.
+            // The program counter stays at the instruction, which the vCPU executes again.
             Some(Answer::Again) => return Exit::RESUME,
             None => {}
         }
@@ -391,8 +396,8 @@ fn device_abort(frame: &mut Frame, syndrome: Syndrome, vcpu_ref: &'static VcpuRe
     outside(frame, syndrome, vcpu_ref)
 }
 
-/// A data abort where no virtual device is, or by an instruction that is not carried out for the
-/// guest.
+/// Handles a data abort at an address without a virtual device, or by an instruction that EL2 does
+/// not carry out for the guest.
 #[cold]
 #[inline(never)]
 fn outside(frame: &mut Frame, syndrome: Syndrome, vcpu_ref: &'static VcpuRef) -> Exit {
@@ -402,7 +407,7 @@ fn outside(frame: &mut Frame, syndrome: Syndrome, vcpu_ref: &'static VcpuRef) ->
     if let Some(access) = abort.mmio(hpfar, far)
         && focus::covers(vcpu_ref.vm, access.ipa)
     {
-        // Another VM has the device: it reads as zero, and takes nothing.
+        // Another VM has the active device: loads return zero, and stores are ignored.
         vcpu_ref.rare_exit(ExitCause::Other);
         if !access.write {
             frame.set(access.reg, 0);
@@ -427,8 +432,8 @@ fn outside(frame: &mut Frame, syndrome: Syndrome, vcpu_ref: &'static VcpuRef) ->
     fault(vcpu_ref, kind, address.unwrap_or(far))
 }
 
-/// The level of the guest's own table walk that failed, where one did. The architecture's first
-/// levels are negative; a guest has 48 bits of address and so none of these.
+/// Returns the level of the guest's own table walk that failed, if one did. The first levels of the
+/// architecture are negative; a guest has 48-bit addresses and so none of these levels.
 fn walk(is_on_walk: bool, fault: esr::AbortFault) -> Option<u8> {
     let level = match fault {
         esr::AbortFault::Translation(level) | esr::AbortFault::Permission(level) => level,
@@ -437,8 +442,8 @@ fn walk(is_on_walk: bool, fault: esr::AbortFault) -> Option<u8> {
     is_on_walk.then(|| level.clamp(0, 3).unsigned_abs())
 }
 
-/// Whether the guest takes an external abort for what would be a fault of this kind, as its
-/// `on_outside` says.
+/// Returns whether the guest takes an external abort instead of a fault of this kind, because its
+/// `on_outside` requests that.
 #[cold]
 fn aborts(
     vcpu_ref: &'static VcpuRef,
@@ -477,7 +482,7 @@ fn instruction_abort(vcpu_ref: &'static VcpuRef, abort: InstructionAbort) -> Exi
     fault(vcpu_ref, kind, abort.ipa(hpfar, far).unwrap_or(far))
 }
 
-/// HVC or SMC with a result that depends on the VM.
+/// Carries out an HVC or SMC whose result depends on the VM.
 #[inline(never)]
 fn call(
     frame: &mut Frame,
@@ -486,7 +491,7 @@ fn call(
     vcpu_ref: &'static VcpuRef,
 ) -> Exit {
     let VcpuRef { vm, vcpu, .. } = *vcpu_ref;
-    // The calling convention has no other immediate than 0.
+    // The calling convention has no immediate other than 0.
     if syndrome.0 & IMMEDIATE != 0 {
         vm.deny(vcpu, Denial::Call, syndrome.0);
         frame.x[0] = smccc::NOT_SUPPORTED;
@@ -528,7 +533,7 @@ fn call(
     Exit::RESUME
 }
 
-/// PV_TIME_FEATURES and PV_TIME_ST, and what SMCCC_ARCH_FEATURES says of the first.
+/// Carries out PV_TIME_FEATURES and PV_TIME_ST, and SMCCC_ARCH_FEATURES for the former.
 #[cold]
 #[inline(never)]
 fn stolen_time(frame: &mut Frame, vcpu_ref: &'static VcpuRef) {
@@ -550,7 +555,7 @@ fn power(frame: &mut Frame, vcpu_ref: &'static VcpuRef, request: PsciRequest) ->
     };
     match action {
         Power::Return(value) => {
-            // To turn on a vCPU that is on already is no offense.
+            // Turning on a vCPU that is already on is harmless, so it is not counted as denied.
             let harmless: [i64; 2] = [ALREADY_ON.into(), ON_PENDING.into()];
             if value.cast_signed() < 0 && !harmless.contains(&value.cast_signed()) {
                 vm.deny(vcpu, Denial::Psci, frame.x[1]);
@@ -567,7 +572,7 @@ fn power(frame: &mut Frame, vcpu_ref: &'static VcpuRef, request: PsciRequest) ->
             return Exit::WAIT;
         }
         Power::PowerDown { entry, context } => {
-            // Where and with what it starts: see `Exit::POWER_DOWN`.
+            // The address and the value with which the vCPU starts: see `Exit::POWER_DOWN`.
             frame.x[0] = context;
             sysreg::elr_el2::write(entry);
             return Exit::POWER_DOWN;

@@ -1,5 +1,5 @@
-//! Requests that concern any device: the broker reports completions, and drivers of VMs notify the
-//! broker.
+//! Requests that concern virtio devices of any kind: the broker reports completions, and drivers of
+//! VMs notify the broker.
 
 use super::{Completions, flows, service, switch};
 use crate::{
@@ -8,12 +8,12 @@ use crate::{
 };
 use weir_exchange::devices::{DeviceKind, DeviceSet};
 
-/// The most devices that one call interrupts, of which each takes some 340 instructions.
+/// The largest number of devices that one call interrupts; each takes some 340 instructions.
 const INTERRUPTED: u32 = 3;
 
-/// The broker says that it has completions for `devices`; on its core. Each device is read once
-/// and interrupted at most once, independently of the broker's claims. The receivers of packets are
-/// interrupted first.
+/// Carries out the broker's report of completions for `devices`, on the broker's core. Each device
+/// is read once and interrupted at most once, independently of the broker's claims. The receivers
+/// of packets are interrupted first.
 pub fn complete(vcpu_ref: &VcpuRef, devices: u64) -> Completions {
     let begun = timer::ticks();
     let Some(service) = service::of(vcpu_ref.vm) else { return Completions::Denied };
@@ -38,7 +38,8 @@ pub fn complete(vcpu_ref: &VcpuRef, devices: u64) -> Completions {
     Completions::Taken(timer::ticks().wrapping_sub(begun))
 }
 
-/// Carries out a store of `value` to the register by which the driver of `device` notifies.
+/// Carries out a store of `value` to the register by which the driver of `device` notifies the
+/// broker.
 #[inline(always)]
 pub fn notify(vcpu_ref: &'static VcpuRef, device: Notified, value: u32) {
     match device {

@@ -1,12 +1,13 @@
 //! The DMA engine that moves chunks of packets for the broker.
 //!
-//! The broker has no register of it: with one, it would reach all memory. It asks by hypercall for
-//! bytes to be moved between addresses of its own, which EL2 translates by the broker's tables as
-//! they are at that moment, page by page; so the engine reaches what the broker's core reaches, and
-//! nothing else. The engine's interrupt is a line of the broker's, as that of a device that a VM is
-//! given, and a second hypercall ends the transfer.
+//! The broker has no register of the engine, because with one it would reach all memory. It
+//! requests, by hypercall, that bytes be moved between addresses of its own. EL2 translates these
+//! page by page by the broker's tables at that moment, so the engine reaches what the broker's core
+//! reaches, and nothing else. The engine's interrupt is assigned to the broker like that of a
+//! device that a VM is given. A second hypercall ends the transfer.
 //!
-//! Not locked while the engine works: another start is refused.
+//! The lock is not held while the engine works; another start is refused until the transfer has
+//! ended.
 
 use crate::{
     arch::{
@@ -30,18 +31,19 @@ use weir_zdma::{
 
 const _: () = assert!(LONGEST as u64 == ENGINE_CHUNK);
 
-/// The engine, as EL2 keeps it.
+/// The state that EL2 keeps for the engine.
 struct Engine {
     channel: Channel,
-    /// The transfer, where the channel reads it if a side is in several places.
+    /// The description of the transfer; the channel reads it if a side is in several places.
     descriptors: Descriptors,
     transfer: Transfer,
-    /// Since when it is to stop for good, if it is.
+    /// Time since which the engine is being stopped for good, if it is.
     closing: Option<Nanos>,
 }
 
-/// The engine may still write to the memory of its transfer. This core stops, and keeps the lock
-/// that its caller has: each VM waits for it that is about to use that memory again.
+/// Stops this core, because the engine may still write to the memory of its transfer. The core
+/// keeps the lock that its caller holds, so each VM that is about to use that memory again waits
+/// for it.
 fn stuck() -> ! {
     notice::last_words(&[b"the DMA engine does not stop"])
 }
@@ -53,7 +55,7 @@ static ENGINE: Lock<Engine> = Lock::new(Engine {
     closing: None,
 });
 
-/// As the board file says.
+/// The channel settings in the board file.
 const SETTINGS: ChannelSettings = ChannelSettings {
     is_coherent: ENGINE_IS_COHERENT,
     burst: Burst::of(ENGINE_BURST),
@@ -64,7 +66,7 @@ fn is_used() -> bool {
     HAS_ENGINE && system::get().header.engine_from != NO_ENGINE
 }
 
-/// Sets the channel up; on the boot core, before another starts.
+/// Sets the channel up. Called on the boot core, before it starts another core.
 pub fn init() {
     if !is_used() {
         return;
@@ -77,9 +79,9 @@ pub fn init() {
     }
 }
 
-/// Has the firmware limit what the engine reads and writes, if the system sets a level; on the boot
-/// core, before another starts. Returns its answer, with the syndrome of the event that reports it.
-/// The broker's pacing does not depend on the answer.
+/// Has the firmware limit the engine's memory bandwidth, if the system sets a level. Called on the
+/// boot core, before it starts another core. Returns the firmware's answer, with the syndrome of
+/// the event that reports it. The broker's pacing does not depend on the answer.
 pub fn regulate() -> Option<(Regulator, u64)> {
     let level = system::get().header.engine_level;
     if !is_used() || level == 0 {
@@ -98,9 +100,9 @@ fn limit(level: u64) -> Answer {
     weir_zdma::regulate(ENGINE_PORT, level, |arguments| firmware::sip(FUNCTION, arguments))
 }
 
-/// Has the engine move `len` bytes from address `from` of the broker's to `to`, on the broker's
-/// core. Returns false if the caller is not the broker, if the engine is at work, or if it must not
-/// move these bytes.
+/// Has the engine move `len` bytes from address `from` of the broker to `to`. Called on the
+/// broker's core. Returns false if the caller is not the broker, if the engine is at work, or if it
+/// must not move these bytes.
 #[inline(never)]
 pub fn start(vcpu_ref: &VcpuRef, from: u64, to: u64, len: u64) -> bool {
     if !is_used() || !vcpu_ref.vm.is_broker() {
@@ -122,7 +124,7 @@ pub fn start(vcpu_ref: &VcpuRef, from: u64, to: u64, len: u64) -> bool {
     if described.is_none() {
         return false;
     }
-    // What VMs and broker have stored, before the store that starts the channel.
+    // The stores of VMs and the broker complete before the store that starts the channel.
     dsb_sy();
     let started = weir_zdma::start(channel, descriptors, publish);
     if started.is_ok() {
@@ -131,8 +133,9 @@ pub fn start(vcpu_ref: &VcpuRef, from: u64, to: u64, len: u64) -> bool {
     started.is_ok()
 }
 
-/// Returns in x0 of the hypercall whether the engine has moved what it was to move; see
-/// [`Transfer::finish`]. Returns none if the caller is not the broker or has started nothing.
+/// Returns the value for x0 of the hypercall, which states whether the engine has finished its
+/// transfer; see [`Transfer::finish`]. Returns none if the caller is not the broker or has started
+/// nothing.
 #[inline(never)]
 pub fn finish(vcpu_ref: &VcpuRef, gives_up: bool) -> Option<u64> {
     if !HAS_ENGINE || !vcpu_ref.vm.is_broker() {
@@ -140,7 +143,8 @@ pub fn finish(vcpu_ref: &VcpuRef, gives_up: bool) -> Option<u64> {
     }
     let mut engine = ENGINE.lock();
     let Engine { channel, transfer, .. } = &mut *engine;
-    // It completes what it has begun, for which the caller waits: at EL2 nothing else would run.
+    // The engine completes what it has begun. The broker waits for that, because while EL2 waited
+    // nothing else could run on the core.
     let bits = match transfer.finish(channel, gives_up, Nanos(timer::now_ns()))? {
         Outcome::Done => return Some(0),
         Outcome::Busy => return Some(ENGINE_IS_BUSY),
@@ -152,9 +156,9 @@ pub fn finish(vcpu_ref: &VcpuRef, gives_up: bool) -> Option<u64> {
     Some(ENGINE_HAS_FAILED)
 }
 
-/// The broker has stopped, or stops, and with it the engine. Returns whether the engine, which
-/// completes what it has begun, accesses no memory any more. Does not wait: the caller asks again
-/// after its core has taken interrupts.
+/// Closes the engine, because the broker has stopped or is stopping. Returns whether the engine,
+/// which completes what it has begun, has stopped accessing memory. Does not wait: the caller calls
+/// again after its core has taken interrupts.
 pub fn close() -> bool {
     if !HAS_ENGINE {
         return true;

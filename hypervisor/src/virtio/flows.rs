@@ -1,14 +1,15 @@
-//! The socket devices of VMs in flows. Their registers are here; their rings, and the packets, are
-//! the broker's (`weir_broker::broker`).
+//! The socket devices of VMs in flows. EL2 emulates their registers; the broker handles their rings
+//! and the packets (`weir_broker::broker`).
 //!
-//! A notification is a stamp and a count in memory shared with the broker. The broker reports
-//! returned buffers, or a ring that makes no sense; EL2 applies the report to the registers of that
-//! device and sets its interrupt's level. A reset begins a new epoch. Until the broker has ended
-//! its current access, at most one chunk's, a vCPU that accesses the device makes its access again.
+//! A notification is a timestamp and a count in memory shared with the broker. The broker reports
+//! returned buffers, or an invalid ring; EL2 applies the report to the registers of that device and
+//! sets the level of its interrupt. A reset begins a new epoch. Until the broker has ended its
+//! current access, which lasts at most one chunk, a vCPU that accesses the device executes its
+//! access again.
 //!
-//! A [`Socket`] is locked alone, with the VM's GIC inside, or with what stops the broker
-//! or its DMA engine inside, never with another device's, and locks are given in the order of
-//! requests ([`Fair`](lock::Fair)).
+//! While a core holds the lock of a [`Socket`], it takes no lock of another device. It may take the
+//! lock of the VM's GIC, or the locks for stopping the broker or its DMA engine. Locks are granted
+//! in the order of requests ([`Fair`](lock::Fair)).
 
 use super::{
     Answer,
@@ -50,32 +51,33 @@ use weir_vsock::{
 const _: () = assert!(pci::LEN == VSOCK_BAR_LEN);
 
 /// The shortest time from a receiver's interrupt to the end of the broker's hypercall since this
-/// was last reported, in ticks.
+/// value was last reported, in ticks.
 static SHORTEST_TAIL: AtomicU64 = AtomicU64::new(u64::MAX);
-/// Records taken so far; the broker's core alone does.
+/// Number of records taken so far; only the broker's core takes records.
 static TAKEN_RECORDS: AtomicU32 = AtomicU32::new(0);
 
-/// Where in a VM's socket device an address is.
+/// The place of an address in a VM's socket device.
 #[derive(Clone, Copy)]
 pub enum Place {
-    /// At this offset of its registers.
+    /// Offset in the device's registers.
     Registers(u64),
-    /// At this offset of the configuration space of its PCI function.
+    /// Offset in the configuration space of the device's PCI function.
     Space(u64),
 }
 
-/// Says where RAM of the VMs in flows is, for the broker.
+/// Writes the place of the RAM of VMs in flows to the exchange, for the broker.
 pub fn init(service: &Service) {
     let system = crate::system::get();
     for vm in (0..system.vms()).filter_map(|index| system.vm(index)) {
         if vm.vm.vsock != 0 {
-            // `weir check` refuses a system of more pieces; what does not fit is out of reach.
+            // `weir check` refuses a system with more pieces; the broker could not reach pieces
+            // that do not fit.
             let _ = service.exchange.ram.set(vm.index, pieces(&vm));
         }
     }
 }
 
-/// Whether `ipa` is in the VM's socket device, and where.
+/// Returns the place of `ipa` in the VM's socket device, or none if it lies outside.
 pub fn place(vm: &Vm, ipa: u64) -> Option<Place> {
     if !Features::BROKER.is_built() {
         return None;
@@ -94,13 +96,13 @@ pub fn place(vm: &Vm, ipa: u64) -> Option<Place> {
     (pci && offset < SPACE_LEN).then_some(Place::Space(offset))
 }
 
-/// Carries out a store of `value` to the register by which the driver notifies, on the MMIO
-/// transport.
+/// Carries out a store of `value` to the register by which the driver notifies the broker, on the
+/// MMIO transport.
 #[inline(always)]
 pub fn notify_by(vcpu_ref: &'static VcpuRef, value: u32) {
     let mut socket = vcpu_ref.vm.socket.lock();
     let index = value as usize;
-    // The queue of events needs no notification: there are no events.
+    // The event queue needs no notification, because the device sends no events.
     if matches!(index, RX | TX) && socket.transport.queue(index).is_some() {
         notify(vcpu_ref, socket, index);
     }
@@ -110,28 +112,28 @@ fn is_there(vm: &Vm) -> bool {
     Features::BROKER.is_built() && vm.view().vm.vsock != 0
 }
 
-/// Resets the device of a VM to its state after power-on; called before each boot of the VM. No
-/// access of the broker is waited for: no queue was published since [`close`].
+/// Resets the device of a VM to its state after power-on. Called before each boot of the VM. There
+/// is no need to wait for an access of the broker, because no queue was published since [`close`].
 pub fn open(vm: &Vm) {
     if is_there(vm) {
         power_on(vm, &mut vm.socket.lock());
     }
 }
 
-/// Resets registers and rings.
+/// Resets the registers and the rings.
 fn power_on(vm: &Vm, socket: &mut Socket) {
     let (cid, view) = (vm.view().cid(), vm.view().vm);
     socket.transport = match view.vsock_ecam {
         0 => Transport::Mmio(MmioRegisters::new(device::DeviceKind::Socket(cid))),
-        // The packed system was checked: it ends below 4 GiB.
+        // `PackedSystem::parse` checked that the registers end below 4 GiB.
         _ => Transport::Pci(VirtioFunction::new(cid, view.vsock as u32)),
     };
     renew(vm, socket);
 }
 
 /// Resets the device of a VM that has stopped and of which no vCPU runs, so that the broker resets
-/// its connections. Returns whether the broker accesses none of its memory any more. If the VM is
-/// the broker, every device needs a reset, after which it serves no queue.
+/// its connections. Returns whether the broker has stopped accessing the VM's memory for it. If the
+/// VM is the broker, every device goes into the state "needs reset", in which it serves no queue.
 pub fn close(vm: &'static Vm) -> bool {
     if vm.is_broker() {
         vm::all().filter(|vm| is_there(vm)).for_each(|vm| break_down(vm, vm.socket.lock()));
@@ -140,14 +142,14 @@ pub fn close(vm: &'static Vm) -> bool {
         return true;
     }
     let mut socket = vm.socket.lock();
-    // Else it was reset when this was called first.
+    // If `reset` is set, the first call has already reset the device.
     if socket.reset.is_none() {
         power_on(vm, &mut socket);
     }
     has_let_go(vm, &mut socket)
 }
 
-/// The device serves nothing until its driver resets it.
+/// Puts the device into the state "needs reset": it serves nothing until its driver resets it.
 fn break_down(vm: &'static Vm, mut socket: Held<'_, Socket>) {
     socket.transport.break_down();
     let mask = line(vm, &socket);
@@ -160,20 +162,20 @@ fn renew(vm: &Vm, socket: &mut Socket) {
     (socket.used, socket.raised) = (None, 0);
     let Some(service) = service::get() else { return };
     service.exchange.port(vm.index()).device.reset();
-    // It tells the other ends.
+    // The broker informs the other ends of the connections.
     service.wake();
 }
 
-/// Returns whether the broker accesses no memory any more for the device, which was reset.
+/// Returns whether the broker has stopped accessing memory for the device, which was reset.
 fn has_let_go(vm: &Vm, socket: &mut Socket) -> bool {
     let Some(service) = service::get() else { return true };
     let is_busy = service.exchange.port(vm.index()).device.is_busy();
     service.has_let_go(&mut socket.reset, is_busy)
 }
 
-/// Carries out an access to the device: `value` is what a store writes, the result what a load
-/// reads.
-// By itself: inlined, it makes the frame of each device's path larger than a page.
+/// Carries out an access to the device. `value` is the value that a store writes; the result is the
+/// value that a load reads.
+// Not inlined, because it would make the frame of each device's path larger than a page.
 #[inline(never)]
 pub fn access(vcpu_ref: &'static VcpuRef, access: &MmioAccess, place: Place, value: u64) -> Answer {
     let vm = vcpu_ref.vm;
@@ -198,7 +200,7 @@ pub fn access(vcpu_ref: &'static VcpuRef, access: &MmioAccess, place: Place, val
         (Transport::Pci(device), Place::Space(at), true) => {
             (0, device.write_space(at, size, value, &ram))
         }
-        // It has no such place.
+        // The MMIO transport has no configuration space of a PCI function.
         (Transport::Mmio(_), Place::Space(_), _) => (0, Effect::None),
     };
     let mut answer = Answer::Done(read);
@@ -206,7 +208,8 @@ pub fn access(vcpu_ref: &'static VcpuRef, access: &MmioAccess, place: Place, val
         Effect::Line => acknowledge(vcpu_ref, &mut socket),
         Effect::Reset => {
             renew(vm, &mut socket);
-            // Made again, a store finds the device as it leaves it now: the same again.
+            // If the vCPU executes the store again, it resets a device that is already reset, with
+            // the same effect.
             if !has_let_go(vm, &mut socket) {
                 answer = Answer::Again;
             }
@@ -219,7 +222,7 @@ pub fn access(vcpu_ref: &'static VcpuRef, access: &MmioAccess, place: Place, val
             notify(vcpu_ref, socket, index);
             return answer;
         }
-        // The queue of events: there are none.
+        // The event queue is not used.
         Effect::None | Effect::Notified(_) => return answer,
     }
     let mask = line(vm, &socket);
@@ -228,7 +231,8 @@ pub fn access(vcpu_ref: &'static VcpuRef, access: &MmioAccess, place: Place, val
     answer
 }
 
-/// The driver may have acknowledged the interrupt for what had arrived.
+/// Records how long the interrupt took, after an access by which the driver may have acknowledged
+/// it.
 fn acknowledge(vcpu_ref: &VcpuRef, socket: &mut Socket) {
     let raised = core::mem::take(&mut socket.raised);
     if raised > 0 {
@@ -242,7 +246,7 @@ fn acknowledge(vcpu_ref: &VcpuRef, socket: &mut Socket) {
     }
 }
 
-/// Shows the broker the queues that are in use. Without a broker, the device needs a reset.
+/// Publishes the queues that are in use to the broker. Without a broker, the device needs a reset.
 fn publish(vm: &'static Vm, mut socket: Held<'_, Socket>) {
     let Some(service) = service::get() else { return };
     if service.is_abandoned() {
@@ -258,11 +262,11 @@ fn publish(vm: &'static Vm, mut socket: Held<'_, Socket>) {
     service.wake();
 }
 
-/// The driver has made packets, or receive buffers, available.
+/// Notifies the broker that the driver has made packets, or receive buffers, available.
 fn notify(vcpu_ref: &VcpuRef, socket: Held<'_, Socket>, index: usize) {
     let Some(service) = service::get() else { return };
     let ticks = timer::ticks();
-    // The exit's record is the newest.
+    // The newest record in the ring is that of this exit.
     let transport = ticks.wrapping_sub(vcpu_ref.ring.latest());
     let device = &service.exchange.port(vcpu_ref.vm.index()).device;
     device.notify(index, ticks, transport);
@@ -270,14 +274,14 @@ fn notify(vcpu_ref: &VcpuRef, socket: Held<'_, Socket>, index: usize) {
     service.wake();
 }
 
-/// Sets the level of the interrupt by the registers.
+/// Sets the level of the interrupt as the registers require.
 fn line(vm: &Vm, socket: &Socket) -> VcpuMask {
     vm.gic.lock().set_level(IntId(vm.view().vm.vsock_intid), socket.transport.line())
 }
 
-/// The VMs that a call of the broker's has interrupted.
+/// The VMs that one call of the broker has interrupted.
 pub struct Raised {
-    /// One bit each.
+    /// Set of their ports, one bit each.
     ports: u32,
     /// Time at which the last VM's interrupt was pending, in ticks.
     last: u64,
@@ -290,15 +294,15 @@ impl Raised {
     }
 }
 
-/// Applies what the broker says of the VM's device, on the broker's core: returned buffers, or a
-/// broken ring. Returns whether the VM was interrupted.
+/// Applies the broker's report about the VM's device, on the broker's core: returned buffers, or an
+/// invalid ring. Returns whether the VM was interrupted.
 pub fn complete(service: &Service, vm: &Vm, raised: &mut Raised) -> bool {
     if !is_there(vm) {
         return false;
     }
     let device = &service.exchange.port(vm.index()).device;
     let mut socket = vm.socket.lock();
-    // Under the lock, so in the device's epoch.
+    // The state is read under the lock, so it belongs to the device's present epoch.
     let used = device.used();
     let broken = device.broken().filter(|_| !socket.transport.is_broken());
     if used == socket.used && broken.is_none() {
@@ -315,7 +319,8 @@ pub fn complete(service: &Service, vm: &Vm, raised: &mut Raised) -> bool {
     }
     let mask = line(vm, &socket);
     drop(socket);
-    // Before the other core is notified, which may take the interrupt at once.
+    // The time is taken before the other core is notified, because that core may take the interrupt
+    // at once.
     raised.last = timer::ticks();
     raised.ports |= 1 << (vm.index() % PORTS);
     device.raise(timer::ns_at(raised.last));
@@ -323,8 +328,9 @@ pub fn complete(service: &Service, vm: &Vm, raised: &mut Raised) -> bool {
     true
 }
 
-/// Takes at most [`TAKEN`] of the broker's records into the trace, once for each of its calls:
-/// `devices` are those that the call has left. They wait until the VMs are interrupted.
+/// Copies at most [`TAKEN`] of the broker's records into the trace, once for each call of the
+/// broker. `devices` are the devices that the call has left. The records are copied only after the
+/// VMs have been interrupted.
 pub fn record(service: &Service, vcpu_ref: &VcpuRef, devices: &mut DeviceSet, raised: &Raised) {
     if devices.is_recorded() {
         return;
@@ -335,7 +341,7 @@ pub fn record(service: &Service, vcpu_ref: &VcpuRef, devices: &mut DeviceSet, ra
         let tag = Origin::new(record.port as u8, 0).tag(kind, record.detail);
         vcpu_ref.ring.push(timer::ticks(), tag, record.phases, value);
     };
-    // Relaxed: one core alone.
+    // Relaxed: only one core accesses the counter.
     let mut taken = TAKEN_RECORDS.load(Ordering::Relaxed);
     for _ in 0..TAKEN {
         let Some(record) = exchange.next_record(&mut taken) else { break };
@@ -349,7 +355,7 @@ pub fn record(service: &Service, vcpu_ref: &VcpuRef, devices: &mut DeviceSet, ra
     if let Some(record) = exchange.arrival() {
         let device = &exchange.port(record.to).device;
         if raised.ports >> (record.to % PORTS) & 1 == 0 {
-            // A driver that wants no interrupt has it by now.
+            // A driver that has disabled the interrupt can see the packet by now.
             device.raise(timer::now_ns());
         }
         let at = device.raised();
@@ -357,18 +363,18 @@ pub fn record(service: &Service, vcpu_ref: &VcpuRef, devices: &mut DeviceSet, ra
     }
     if raised.ports != 0 {
         let tail = timer::ticks().wrapping_sub(raised.last);
-        // Relaxed: a figure, on which nothing depends.
+        // Relaxed: a statistic on which nothing depends.
         SHORTEST_TAIL.fetch_min(tail, Ordering::Relaxed);
     }
 }
 
-/// Returns the packets of the VM that were malformed or not allowed, by the broker's count.
+/// Returns how many packets of the VM the broker counted as malformed or not allowed.
 pub fn refused(vm: &Vm) -> u64 {
     let service = Some(vm).filter(|vm| is_there(vm)).and_then(|_| service::get());
     service.map_or(0, |service| service.exchange.port(vm.index()).refused())
 }
 
-/// Sends the counts of flow `index`. Returns whether there is such a flow.
+/// Sends the counts of flow `index` to the host. Returns whether the flow exists.
 pub fn report(index: usize) -> bool {
     let Some(service) = service::get() else { return false };
     if index >= crate::system::get().flows().len() {

@@ -10,8 +10,8 @@ pub mod switch;
 
 use crate::vm::Vm;
 
-/// Takes in the broker and what it serves; on the boot core, before another starts. `address` is
-/// where the memory that EL2 shares with it is mapped.
+/// Sets up the broker and the devices that it serves. Called on the boot core, before it starts
+/// another core. `address` is the virtual address of the memory that EL2 shares with the broker.
 pub fn init(address: u64) {
     if let Some(service) = service::init(address) {
         flows::init(service);
@@ -20,35 +20,35 @@ pub fn init(address: u64) {
     }
 }
 
-/// What became of the broker's completions.
+/// Result of a report of the broker's completions.
 pub enum Completions {
-    /// EL2 was so long busy with them, in ticks.
+    /// EL2 has handled all completions, in this time in ticks.
     Taken(u64),
-    /// Those of this set of devices wait: the broker makes its call again with it, before which its
-    /// core takes interrupts.
+    /// The completions of this set of devices are left: the broker repeats its call with the set,
+    /// and before that its core takes interrupts.
     Left(u64),
-    /// The VM is not the broker.
+    /// The caller is not the broker.
     Denied,
 }
 
-/// What became of an access to a device.
+/// Result of an access to a device.
 pub enum Answer {
-    /// It was carried out; a load reads this.
+    /// The access was carried out; a load reads this value.
     Done(u64),
-    /// The broker still accesses the VM's memory for a device that was reset: the vCPU makes the
-    /// access again, before which its core takes interrupts.
+    /// The broker still accesses the VM's memory for a device that was reset: the vCPU executes the
+    /// access again, and before that its core takes interrupts.
     Again,
 }
 
-/// Resets the devices of a VM to their state after power-on; called before each boot of the VM.
+/// Resets the devices of a VM to their state after power-on. Called before each boot of the VM.
 pub fn open(vm: &'static Vm) {
     switch::open(vm);
     flows::open(vm);
 }
 
 /// Closes the devices of a VM that has stopped and of which no vCPU runs. Returns whether no device
-/// accesses its memory any more. Does not wait: the caller calls again after its core has taken
-/// interrupts.
+/// accesses the VM's memory any more. Does not wait: the caller calls again after its core has
+/// taken interrupts.
 pub fn close(vm: &'static Vm) -> bool {
     if vm.is_broker() {
         service::abandon();

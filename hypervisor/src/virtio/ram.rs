@@ -6,7 +6,7 @@ use weir_vsock::Ram;
 
 const _: () = assert!(PIECES == weir_abi::MAX_PORT_PIECES);
 
-/// Where a VM has RAM that the broker reaches.
+/// The RAM of a VM that the broker can reach.
 pub struct Regions<'a>(pub &'a VmView<'static>);
 
 impl Ram for Regions<'_> {
@@ -15,7 +15,7 @@ impl Ram for Regions<'_> {
     }
 }
 
-/// Where the broker sees the RAM of a VM.
+/// Returns the pieces of a VM's RAM, with the addresses at which the broker sees them.
 pub fn pieces(vm: &VmView<'static>) -> impl Iterator<Item = Piece> {
     vm.broker_window().map(|(address, region)| Piece { ipa: region.ipa, address, len: region.len })
 }

@@ -1,4 +1,5 @@
-//! The I/O service VM, the broker: the memory that EL2 shares with it, and its wake-up.
+//! The I/O service VM, also called the broker: the memory that EL2 shares with it, and how EL2
+//! wakes it.
 
 use super::engine;
 use crate::{
@@ -17,28 +18,29 @@ use weir_trace::wire::FaultKind;
 use weir_units::Nanos;
 use weir_vdev::gic::{Sgi, VcpuMask};
 
-/// How much of its core's time a broker may need for an access that was begun; one that needs more
-/// is stopped.
+/// The most time on its core that a broker may need for an access that it has begun. A broker that
+/// needs more is stopped.
 const LONGEST_ACCESS: Nanos = Nanos(20_000_000);
 
-/// How much of its core's time the broker has to become ready, before the VMs in flows start
-/// without it.
+/// The time on its core that the broker has to become ready, before the VMs in flows start without
+/// it.
 const LONGEST_START: Nanos = Nanos(100_000_000);
 
-/// The broker as EL2 sees it: the exchange with it, and its progress.
+/// EL2's state of the broker: the exchange with it, and its progress.
 pub struct Service {
     /// The exchange of the flows.
     pub exchange: &'static Exchange,
     /// The exchange of the switch.
     pub ports: &'static ports::SwitchExchange,
-    /// The broker's place in the system.
+    /// The broker's index in the system.
     broker: usize,
-    /// In how many ns it has had [`LONGEST_ACCESS`], at the latest.
+    /// Upper bound on the time in ns within which the broker's core has given it
+    /// [`LONGEST_ACCESS`].
     longest_access: u64,
-    /// In how many ns it has had [`LONGEST_START`], at the latest.
+    /// Upper bound on the time in ns within which the broker's core has given it [`LONGEST_START`].
     longest_start: u64,
     doorbell: Doorbell,
-    /// The broker has stopped.
+    /// Whether the broker has stopped.
     abandoned: AtomicBool,
 }
 
@@ -51,14 +53,14 @@ const _: () = assert!(flows::ADDRESS == EXCHANGE_IPA);
 const _: () = assert!(flows::ENGINE_LIMIT.0 == weir_abi::ENGINE_LIMIT);
 const _: () = assert!(flows::WINDOWS.start == WINDOWS.start && flows::WINDOWS.end == WINDOWS.end);
 
-/// Takes the broker in: see [`super::init`].
+/// Sets up the exchange with the broker: see [`super::init`].
 pub fn init(address: u64) -> Option<&'static Service> {
     let system = system::get();
-    // SAFETY: `memory::exchange` gave EXCHANGE_LEN bytes there for good, which the assertions above
-    // say is enough, page-aligned, all zeros; the type is atomics only, of which each bit pattern
-    // is one, and both sides use it through atomics alone.
+    // SAFETY: `memory::exchange` mapped EXCHANGE_LEN bytes there permanently, page-aligned and
+    // zeroed; by the assertions above they suffice. The type consists of atomics, for which each
+    // bit pattern is valid, and both sides access it only through atomics.
     let exchange: &'static Exchange = unsafe { &*(address as *const Exchange) };
-    // SAFETY: as above, behind the exchange of the flows.
+    // SAFETY: as above; this part lies behind the exchange of the flows.
     let ports: &'static ports::SwitchExchange =
         unsafe { &*((address + ports::OFFSET) as *const ports::SwitchExchange) };
     let settings = BrokerSettings {
@@ -98,40 +100,40 @@ pub fn init(address: u64) -> Option<&'static Service> {
     get()
 }
 
-/// Returns what EL2 shares with the broker, if the system has one.
+/// Returns the state that EL2 shares with the broker, if the system has one.
 pub fn get() -> Option<&'static Service> {
     if Features::BROKER.is_built() { SERVICE.get() } else { None }
 }
 
-/// The broker has stopped.
+/// Records that the broker has stopped.
 pub fn abandon() {
     if let Some(service) = get() {
-        // Relaxed: code to which the order matters also takes a lock.
+        // Relaxed: code for which the order matters also takes a lock.
         service.abandoned.store(true, Ordering::Relaxed);
     }
 }
 
-/// How long, in ns, the first start of `vm` waits for the broker at most; none if the VM is in no
-/// flow, if the broker is ready, or if it has ended.
+/// Returns the longest time in ns that the first start of `vm` waits for the broker; none if the VM
+/// is in no flow, if the broker is ready, or if the broker has stopped.
 pub fn wait_for_broker(vm: &Vm) -> Option<u64> {
     let service = get().filter(|_| vm.view().vm.vsock != 0)?;
     let waits = !service.exchange.is_ready() && !service.is_abandoned();
     waits.then_some(service.longest_start)
 }
 
-/// Returns what EL2 shares with the broker, if `vm` is the broker.
+/// Returns the state that EL2 shares with the broker, if `vm` is the broker.
 pub fn of(vm: &Vm) -> Option<&'static Service> {
     get().filter(|service| service.broker == vm.index())
 }
 
 impl Service {
-    /// Returns whether the broker has stopped, so that no packet or frame is moved any more.
+    /// Returns whether the broker has stopped, so that no more packets or frames are moved.
     pub fn is_abandoned(&self) -> bool {
         self.abandoned.load(Ordering::Relaxed)
     }
 
-    /// Wakes the broker if it sleeps or is about to. A broker at work is not interrupted, so guests
-    /// cannot delay it by notifications.
+    /// Wakes the broker if it sleeps or is about to sleep. A broker that is working is not
+    /// interrupted, so guests cannot delay it by notifications.
     pub fn wake(&self) {
         if !self.doorbell.must_ring(self.exchange) {
             return;
@@ -145,11 +147,12 @@ impl Service {
         }
     }
 
-    /// Returns whether the broker accesses no memory any more of a device that was reset, which it
-    /// does if `is_busy`. Does not wait: the caller asks again after its core has taken interrupts,
-    /// in the time of the device's VM. Until then `reset` is when it first asked, in ns, and the
-    /// device must publish no queue: so each access that is seen is the one of the first time. If
-    /// that takes too long, the broker is stopped.
+    /// Returns whether the broker has stopped accessing the memory of a device that was reset;
+    /// `is_busy` states that an access is under way. Does not wait: the caller calls again after
+    /// its core has taken interrupts, in the time of the device's VM. Until then `reset` holds the
+    /// time of the first call, in ns, and the device must publish no queue; so each access that is
+    /// seen is the one that the first call saw. If the access takes too long, the broker is
+    /// stopped.
     pub fn has_let_go(&self, reset: &mut Option<u64>, is_busy: bool) -> bool {
         let is_over = !is_busy
             || match vm::at(self.broker).filter(|broker| !broker.is_parked()) {
@@ -160,7 +163,7 @@ impl Service {
                     }
                     false
                 }
-                // A transfer that it has started does not end with it.
+                // A transfer that the broker has started does not end with the broker.
                 None => engine::close(),
             };
         if is_over {

@@ -1,13 +1,14 @@
-//! The switch: network devices of VMs. Their registers are here; their rings, and the frames, are
-//! the broker's (`weir_broker::switch`).
+//! The switch: network devices of VMs. EL2 emulates their registers; the broker handles their rings
+//! and the frames (`weir_broker::switch`).
 //!
-//! A notification is a stamp and a count in memory shared with the broker. The broker reports
-//! returned buffers, or a ring that makes no sense; EL2 applies the report to the registers of that
-//! device and sets its interrupt's level. A reset begins a new epoch. Until the broker has ended
-//! its current access, at most one frame's, a vCPU that accesses the device makes its access again.
+//! A notification is a timestamp and a count in memory shared with the broker. The broker reports
+//! returned buffers, or an invalid ring; EL2 applies the report to the registers of that device and
+//! sets the level of its interrupt. A reset begins a new epoch. Until the broker has ended its
+//! current access, which lasts at most one frame, a vCPU that accesses the device executes its
+//! access again.
 //!
-//! A [`NetDevice`] is locked alone, with the VM's GIC inside, or with what stops the broker
-//! or its DMA engine inside, never with another port's.
+//! While a core holds the lock of a [`NetDevice`], it takes no lock of another port. It may take
+//! the lock of the VM's GIC, or the locks for stopping the broker or its DMA engine.
 
 use super::{
     Answer,
@@ -45,7 +46,8 @@ pub fn init(service: &Service) {
             bandwidth: net.bandwidth,
             uplink: net.uplink != 0,
         };
-        // `weir check` refuses a system of more pieces; what does not fit is out of reach.
+        // `weir check` refuses a system with more pieces; the broker could not reach pieces that do
+        // not fit.
         let _ = service.ports.configure(vm.index, &settings, pieces(&vm));
     }
 }
@@ -54,14 +56,15 @@ fn port_of(vm: &Vm) -> Option<&'static PackedNet> {
     vm.view().net()
 }
 
-/// The offset of `ipa` in the registers of the VM's network device, if it is there.
+/// Returns the offset of `ipa` in the registers of the VM's network device, or none if it lies
+/// outside.
 pub fn offset(vm: &Vm, ipa: u64) -> Option<u64> {
     let offset = ipa.wrapping_sub(port_of(vm)?.registers);
     (offset < VIRTIO_LEN).then_some(offset)
 }
 
-/// Carries out a store of `value` to the register by which the driver notifies. Receive buffers
-/// need no notification: they are taken as frames come.
+/// Carries out a store of `value` to the register by which the driver notifies the broker. Receive
+/// buffers need no notification, because the broker takes them when frames arrive.
 #[inline(always)]
 pub fn notify_by(vm: &Vm, value: u32) {
     let mut port = vm.net.lock();
@@ -70,23 +73,23 @@ pub fn notify_by(vm: &Vm, value: u32) {
     }
 }
 
-/// Resets the device of a VM to its state after power-on; called before each boot of the VM. No
-/// access of the broker is waited for: no queue was published since [`close`].
+/// Resets the device of a VM to its state after power-on. Called before each boot of the VM. There
+/// is no need to wait for an access of the broker, because no queue was published since [`close`].
 pub fn open(vm: &Vm) {
     if let Some(net) = port_of(vm) {
         power_on(vm, net, &mut vm.net.lock());
     }
 }
 
-/// Resets registers and rings.
+/// Resets the registers and the rings.
 fn power_on(vm: &Vm, net: &PackedNet, port: &mut NetDevice) {
     port.registers = MmioRegisters::new(DeviceKind::Network(net.mac));
     renew(vm, port);
 }
 
 /// Resets the device of a VM that has stopped and of which no vCPU runs. Returns whether the broker
-/// accesses none of its memory any more. If the VM is the broker, every device needs a reset, after
-/// which it serves no queue.
+/// has stopped accessing the VM's memory for it. If the VM is the broker, every device goes into
+/// the state "needs reset", in which it serves no queue.
 pub fn close(vm: &'static Vm) -> bool {
     if vm.is_broker() {
         for vm in vm::all().filter(|vm| port_of(vm).is_some()) {
@@ -99,7 +102,7 @@ pub fn close(vm: &'static Vm) -> bool {
     }
     let Some(net) = port_of(vm) else { return true };
     let mut port = vm.net.lock();
-    // Else it was reset when this was called first.
+    // If `reset` is set, the first call has already reset the device.
     if port.reset.is_none() {
         power_on(vm, net, &mut port);
     }
@@ -114,16 +117,16 @@ fn renew(vm: &Vm, port: &mut NetDevice) {
     }
 }
 
-/// Returns whether the broker accesses no memory any more for the device, which was reset.
+/// Returns whether the broker has stopped accessing memory for the device, which was reset.
 fn has_let_go(vm: &Vm, port: &mut NetDevice) -> bool {
     let Some(service) = service::get() else { return true };
     let is_busy = service.ports.port(vm.index()).device.is_busy();
     service.has_let_go(&mut port.reset, is_busy)
 }
 
-/// Carries out an access to the device: `value` is what a store writes, the result what a load
-/// reads.
-// By itself: inlined, it makes the frame of each device's path larger than a page.
+/// Carries out an access to the device. `value` is the value that a store writes; the result is the
+/// value that a load reads.
+// Not inlined, because it would make the frame of each device's path larger than a page.
 #[inline(never)]
 pub fn access(vcpu_ref: &'static VcpuRef, access: &MmioAccess, at: u64, value: u64) -> Answer {
     let vm = vcpu_ref.vm;
@@ -140,12 +143,14 @@ pub fn access(vcpu_ref: &'static VcpuRef, access: &MmioAccess, at: u64, value: u
         Effect::Line => {}
         Effect::Reset => {
             renew(vm, &mut port);
-            // Made again, a store finds the device as it leaves it now: the same again.
+            // If the vCPU executes the store again, it resets a device that is already reset, with
+            // the same effect.
             if !has_let_go(vm, &mut port) {
                 answer = Answer::Again;
             }
         }
-        // Nothing serves the queues any more: the driver must not wait for frames.
+        // No broker serves the queues any more, so the device needs a reset and the driver does not
+        // wait for frames.
         Effect::Queues if service::get().is_some_and(Service::is_abandoned) => {
             port.registers.break_down();
         }
@@ -158,7 +163,7 @@ pub fn access(vcpu_ref: &'static VcpuRef, access: &MmioAccess, at: u64, value: u
             }
             return answer;
         }
-        // Each notification comes by `notify_by`.
+        // All notifications are handled by `notify_by`.
         Effect::None | Effect::Notified(_) => return answer,
     }
     let mask = line(vm, &port);
@@ -167,7 +172,7 @@ pub fn access(vcpu_ref: &'static VcpuRef, access: &MmioAccess, at: u64, value: u
     answer
 }
 
-/// The driver has made frames available.
+/// Notifies the broker that the driver has made frames available.
 fn notify(vm: &Vm, port: Guard<'_, NetDevice>) {
     let Some(service) = service::get() else { return };
     service.ports.port(vm.index()).device.notify(TX, timer::ticks(), 0);
@@ -176,21 +181,21 @@ fn notify(vm: &Vm, port: Guard<'_, NetDevice>) {
     crate::arch::mark::<MARK_NOTIFY>();
 }
 
-/// Sets the level of the interrupt by the registers.
+/// Sets the level of the interrupt as the registers require.
 fn line(vm: &Vm, port: &NetDevice) -> VcpuMask {
     let intid = port_of(vm).map_or(0, |net| net.intid);
     vm.gic.lock().set_level(IntId(intid), port.registers.line())
 }
 
-/// Applies what the broker says of the VM's port, on the broker's core: returned buffers, or a
-/// broken ring. Returns whether the VM was interrupted.
+/// Applies the broker's report about the VM's port, on the broker's core: returned buffers, or an
+/// invalid ring. Returns whether the VM was interrupted.
 pub fn complete(service: &Service, vm: &Vm) -> bool {
     if port_of(vm).is_none() {
         return false;
     }
     let device = &service.ports.port(vm.index()).device;
     let mut port = vm.net.lock();
-    // Under the lock, so in the device's epoch.
+    // The state is read under the lock, so it belongs to the device's present epoch.
     let used = device.used();
     let broken = device.broken().filter(|_| !port.registers.is_broken());
     if used == port.used && broken.is_none() {
@@ -210,14 +215,14 @@ pub fn complete(service: &Service, vm: &Vm) -> bool {
     true
 }
 
-/// Returns the frames of the VM that were malformed or from a foreign address, by the broker's
-/// count.
+/// Returns how many frames of the VM the broker counted as malformed or as sent from a foreign
+/// address.
 pub fn refused(vm: &Vm) -> u64 {
     let service = port_of(vm).and_then(|_| service::get());
     service.map_or(0, |service| service.ports.port(vm.index()).counts().refused)
 }
 
-/// Sends the counts of the VM's port, if it has one.
+/// Sends the counts of the VM's port to the host, if the VM has one.
 pub fn report(vm: &Vm) {
     let Some(service) = port_of(vm).and_then(|_| service::get()) else { return };
     let SwitchCounts { sent, received, over_rate, refused, missed } =

@@ -1,19 +1,19 @@
-//! The memory budget of a VM, as all of its cores access it.
+//! The memory budget of a VM, shared by all of its cores.
 
 use core::sync::atomic::{AtomicU32, AtomicU64};
 use weir_budget::GroupBudget;
 
-/// The memory budget of a VM, as all of its cores access it.
+/// The memory budget of a VM, shared by all of its cores.
 pub struct VmBudget {
     pub group: GroupBudget,
-    /// The budget that was set last, reads and writes.
+    /// The limits that were set last: reads and writes.
     pub limits: [AtomicU64; 2],
-    /// The number of times that the budget was set.
+    /// The number of times that the limits were set.
     pub changes: AtomicU32,
 }
 
 impl VmBudget {
-    /// Returns the budget of no VM.
+    /// Returns the initial state, before a VM is set up.
     pub const fn new() -> Self {
         Self {
             group: GroupBudget::new(),

@@ -1,8 +1,8 @@
-//! Breakpoints, watchpoints and single step of VMs: between the model (`weir_vdev::debug`) and the
-//! core's registers.
+//! Breakpoints, watchpoints and single step of VMs: connects the model (`weir_vdev::debug`) with
+//! the core's registers.
 //!
-//! The model of a vCPU always has its values, as each access traps. The hardware has them while
-//! they are armed.
+//! The model of a vCPU always has the values of its registers, because each access traps. The
+//! hardware has them only while they are armed.
 
 use super::{VcpuRef, ids};
 use crate::arch::{Frame, isb, sysreg};
@@ -13,18 +13,19 @@ use weir_vdev::{
     esr::SysRegAccess,
 };
 
-/// The model of a vCPU's registers.
+/// Returns the model of a vCPU's debug registers.
 ///
 /// # Safety
 ///
-/// Called on the vCPU's core, which has no other reference to it.
+/// Called on the vCPU's core, which has no other reference to the model.
 unsafe fn model(vcpu_ref: &VcpuRef) -> &'static mut Debug {
     let kept = vcpu_ref.vm.kept();
     // SAFETY: the contract.
     unsafe { &mut *kept.debug[vcpu_ref.vcpu % MAX_CORES].0.get() }
 }
 
-/// Carries out a guest's access to one of these registers; false if it is to another one.
+/// Carries out a guest's access to a debug register. Returns false if the access is to another
+/// register.
 #[inline(never)]
 pub fn access(frame: &mut Frame, vcpu_ref: &'static VcpuRef, access: SysRegAccess) -> bool {
     // SAFETY: the vCPU runs on this core, and the reference ends with this function.
@@ -39,23 +40,24 @@ pub fn access(frame: &mut Frame, vcpu_ref: &'static VcpuRef, access: SysRegAcces
     true
 }
 
-/// Resets the registers of a vCPU that comes on, on its core.
+/// Resets the registers of a vCPU that starts. Called on its core.
 pub fn reset(vcpu_ref: &VcpuRef) {
-    // SAFETY: as the contract asks; no other reference lives longer than its function.
+    // SAFETY: called on the vCPU's core; no other reference outlives the function that made it.
     *unsafe { model(vcpu_ref) } = Debug::RESET;
 }
 
-/// Gives this core's debug registers to a vCPU that is about to run on it.
+/// Loads this core's debug registers for a vCPU that is about to run on it.
 #[inline(always)]
 pub fn enter(vcpu_ref: &VcpuRef) {
-    // SAFETY: as the contract asks; no other reference lives longer than its function.
+    // SAFETY: called on the vCPU's core; no other reference outlives the function that made it.
     let debug = unsafe { model(vcpu_ref) };
     if debug.is_armed() || Debug::enables(sysreg::mdscr_el1::read()) {
         load(debug);
     }
 }
 
-/// Copies the registers to the hardware if they are armed, or else disables the hardware's.
+/// Copies the registers to the hardware if they are armed; otherwise disables the hardware's
+/// registers.
 #[inline(never)]
 fn load(debug: &Debug) {
     if debug.is_armed() {

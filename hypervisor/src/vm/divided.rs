@@ -1,4 +1,4 @@
-//! What the boot core does where memory is divided into page classes.
+//! The work of the boot core that is needed only if memory is divided into page classes.
 
 use super::{
     KEPT, VMS,
@@ -24,23 +24,23 @@ use weir_paging::{
 };
 use weir_units::CoreId;
 
-/// Moves the hypervisor to its page classes if memory is divided, and goes on at
+/// Moves the hypervisor to its page classes if memory is divided, and then continues at
 /// `boot::boot_moved`.
 ///
 /// # Safety
 ///
-/// As for [`Stage1::move_in`].
+/// The contract of [`Stage1::move_in`].
 pub unsafe fn move_in(system: &PackedSystem<'static>) {
     if system.is_divided() {
-        // SAFETY: as this function's contract.
+        // SAFETY: the contract of this function.
         let Err(_) = unsafe { Stage1::move_in(system, kept_page) };
         notice::refuse(&[b"the memory that weir build chose for the hypervisor does not hold it"]);
     }
 }
 
-/// Compares the machine's last-level cache, by its ID registers, with the platform file's, and
-/// prints each difference. Refuses the system if the machine lacks a color bit that separates
-/// owners, as their memory would share cache sets.
+/// Compares the machine's last-level cache, as its ID registers describe it, with that of the
+/// platform file, and prints each difference. Refuses the system if the machine lacks a color bit
+/// that separates owners, because their memory would then share cache sets.
 pub fn check_cache(system: &PackedSystem) {
     let Some(built_for) = system.cache().filter(|_| Features::PAGE_CLASSES.is_built()) else {
         return;
@@ -78,8 +78,8 @@ pub fn check_cache(system: &PackedSystem) {
     }
 }
 
-/// The physical page to which the image's page at `va` moves if it is part of what is kept for a
-/// VM.
+/// Returns the physical page to which the image's page at `va` moves, if the page is part of the
+/// state that EL2 keeps for a VM.
 fn kept_page(system: &PackedSystem<'static>, va: u64) -> Option<u64> {
     let at = va.checked_sub((&raw const VMS) as u64)?;
     let view = system.vm((at / KEPT) as usize)?;
@@ -87,8 +87,8 @@ fn kept_page(system: &PackedSystem<'static>, va: u64) -> Option<u64> {
     pages.nth_page((view.vm.own.len.checked_sub(KEPT)? + at % KEPT) / PAGE)
 }
 
-/// Builds them in pages of the VM's own page classes, and moves its pristine image there: the
-/// address of the root.
+/// Builds the stage 2 tables of a VM in pages of its own page classes, and moves its pristine image
+/// there. Returns the address of the root table.
 pub fn build(system: &PackedSystem, view: &VmView) -> Option<u64> {
     let own = view.vm.own;
     let len = own.len.checked_sub(KEPT)?;
@@ -97,12 +97,13 @@ pub fn build(system: &PackedSystem, view: &VmView) -> Option<u64> {
         let pa = system.pages(view, own).nth_page(skip / PAGE).unwrap_or(0);
         system.pages(view, PageSpan { pa, len: len.saturating_sub(skip) })
     };
-    // SAFETY: on the boot core, before it starts another; `keep` takes its windows later.
+    // SAFETY: called on the boot core, before it starts another core; `keep` takes its windows
+    // later.
     let mut window = unsafe { Window::all() };
     let built = window.lend(&mut pages(0), stage1::READ_WRITE, |va, len| {
         let count = (len / PAGE) as usize;
-        // SAFETY: the window maps whole tables in RAM that is the VM's own and nothing uses yet;
-        // words of any value are a table.
+        // SAFETY: the window maps whole tables in RAM that belongs to the VM and that nothing uses
+        // yet; words of any value form a table.
         let tables = unsafe { core::slice::from_raw_parts_mut(va as *mut Table, count) };
         build_in(system, view, tables, |skip| {
             let pages = pages(skip);
@@ -114,9 +115,10 @@ pub fn build(system: &PackedSystem, view: &VmView) -> Option<u64> {
     Some(root)
 }
 
-/// Copies the VM's images from where the loader put them to where each boot takes them from.
+/// Copies the VM's images from the place where the loader put them to the pristine copy, from which
+/// each boot restores them.
 fn keep(system: &PackedSystem, view: &VmView) {
-    // SAFETY: on the boot core, before it starts another; the pair lives only here.
+    // SAFETY: called on the boot core, before it starts another core; the pair is used only here.
     let [mut to, mut from] = unsafe { Window::take(CoreId(0)) };
     for segment in view.segments {
         memory::in_chunks(segment.len, memory::WINDOW / 2, &mut || false, |done, len| {
@@ -131,16 +133,16 @@ fn keep(system: &PackedSystem, view: &VmView) {
     }
 }
 
-/// Reads back the tables of a divided system: of stage 1, of every VM's stage 2 and of its DMA.
+/// Reads back the tables of a divided system: stage 1, and the stage 2 and DMA tables of every VM.
 ///
 /// # Safety
 ///
-/// Called on the boot core, before it starts another; nothing uses a window.
+/// Called on the boot core, before it starts another core; no window is in use.
 pub unsafe fn read_back(system: &PackedSystem<'_>) -> Found {
-    // SAFETY: as this function's contract.
+    // SAFETY: the contract of this function.
     let mut found = unsafe { of_hypervisor(system) };
     for view in (0..system.vms()).filter_map(|index| system.vm(index)) {
-        // SAFETY: as this function's contract.
+        // SAFETY: the contract of this function.
         found += unsafe { of_vm(system, &view) };
     }
     found
@@ -169,7 +171,7 @@ unsafe fn of_hypervisor(system: &PackedSystem<'_>) -> Found {
 unsafe fn of_vm(system: &PackedSystem<'_>, view: &VmView<'_>) -> Found {
     let own = system.pages(view, view.vm.own);
     let set = system.classes_of(view);
-    // The broker sees the VMs in flows, too.
+    // The broker may also map the RAM of VMs in flows.
     let seen = |page| {
         let mut vms = (0..system.vms()).filter_map(|index| system.vm(index));
         view.index == system.header.broker as usize
@@ -184,7 +186,7 @@ unsafe fn of_vm(system: &PackedSystem<'_>, view: &VmView<'_>) -> Found {
     // SAFETY: by the contract of `read_back`.
     let mut window = unsafe { Window::all() };
     window.lend(&mut own.clone(), stage1::READ, |va, len| {
-        // SAFETY: the window maps whole pages of RAM, which nothing writes now.
+        // SAFETY: the window maps whole pages of RAM, and nothing writes to them now.
         let tables =
             unsafe { core::slice::from_raw_parts(va as *const Table, (len / PAGE) as usize) };
         let table = |pa| tables.get(own.index_of(pa)? as usize);
@@ -195,7 +197,7 @@ unsafe fn of_vm(system: &PackedSystem<'_>, view: &VmView<'_>) -> Found {
     found
 }
 
-/// The pages of `range` that may not be mapped.
+/// Returns the number of pages of `range` that must not be mapped.
 fn strays_among(range: &Range<u64>, may: impl Fn(u64) -> bool) -> u64 {
     range.clone().step_by(PAGE as usize).filter(|&page| !may(page)).count() as u64
 }

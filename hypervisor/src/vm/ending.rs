@@ -1,8 +1,9 @@
-//! The end of a run of a VM: the core that asked for it, the cause, and which vCPUs are off.
+//! The end of a boot of a VM: the core that requested it, the cause, and which vCPUs are off.
 //!
-//! The core of a VM's first vCPU leads. The core that stops a VM (a call, a fault) records the
-//! reason here, and each core of the VM takes its vCPU off. When all are off, the leader decides
-//! what follows (`lifecycle::lead`). No other VM is touched, and none of its locks is taken.
+//! The core of a VM's first vCPU is the leader. The core that stops a VM (because of a call or a
+//! fault) records the reason here, and each core of the VM turns its vCPU off. When all vCPUs are
+//! off, the leader decides what follows (`lifecycle::lead`). No other VM is changed, and no lock of
+//! another VM is taken.
 
 use super::{Ending, Start, VcpuRef, Vm};
 use crate::{console, mail};
@@ -11,15 +12,16 @@ use weir_trace::wire::{FaultKind, What, WireEvent};
 use weir_units::CoreId;
 use weir_vdev::gic::VcpuMask;
 
-/// Asks the core of vCPU `vcpu` to turn it on at `entry` with `x0`.
+/// Requests that the core of vCPU `vcpu` turn it on at `entry` with `x0`.
 pub fn turn_on(vm: &Vm, vcpu: usize, entry: u64, x0: u64) {
     let boot = vm.restarts.load(Ordering::Relaxed);
     *vm.vcpu(vcpu).start.lock() = Start { entry, x0, boot, asked: true };
     mail::send(vm.core_of(vcpu), mail::START);
 }
 
-/// Records that the VM of `vcpu_ref`, which runs on the calling core, stops, and tells the cores of
-/// its other vCPUs. `detail` is the event for the host. The first to stop a VM gives the reason.
+/// Records that the VM of `vcpu_ref`, which runs on the calling core, stops, and notifies the cores
+/// of its other vCPUs. `detail` is the event for the host. The first request to stop a VM
+/// determines the reason.
 pub fn end(vcpu_ref: &VcpuRef, ending: Ending, detail: WireEvent) {
     let vm = vcpu_ref.vm;
     let mut on = VcpuMask::NONE;
@@ -27,8 +29,8 @@ pub fn end(vcpu_ref: &VcpuRef, ending: Ending, detail: WireEvent) {
         let mut place = vm.ending.lock();
         let first = place.is_none();
         place.get_or_insert(ending);
-        // A vCPU that is off stays off, because `claim_start` takes this lock. Its core has nothing
-        // to stop.
+        // A vCPU that is off stays off, because `claim_start` takes this lock. So its core has
+        // nothing to stop.
         for vcpu in (0..vm.vcpu_count()).filter(|vcpu| *vcpu != vcpu_ref.vcpu) {
             if !vm.vcpu(vcpu).parked.load(Ordering::Relaxed) {
                 on = on | VcpuMask::only(vcpu);
@@ -45,7 +47,7 @@ pub fn end(vcpu_ref: &VcpuRef, ending: Ending, detail: WireEvent) {
     }
 }
 
-/// Stops a VM for a fault, from any core, which does not wait for it.
+/// Stops a VM because of a fault. Called on any core, which does not wait for the stop.
 pub fn stop(vm: &'static Vm, kind: FaultKind) {
     {
         let mut place = vm.ending.lock();
@@ -61,14 +63,14 @@ pub fn stop(vm: &'static Vm, kind: FaultKind) {
     }
 }
 
-/// Tells the leader that a vCPU is off, from its core `core`.
+/// Records that a vCPU is off and notifies the leader. Called on the vCPU's core `core`.
 pub fn parked(vcpu_ref: &VcpuRef, core: CoreId) {
     let vm = vcpu_ref.vm;
-    // Release: orders all accesses of this vCPU before the leader's next step, which acquires.
+    // Release: all accesses of this vCPU come before the leader's next step, which acquires.
     vm.vcpu(vcpu_ref.vcpu).parked.store(true, Ordering::Release);
     let leader = vm.core_of(0);
-    // While the VM is not stopping, the leader need not know: a core that stops it sees under the
-    // lock that this vCPU is off.
+    // While the VM is not stopping, the leader need not be notified: a core that stops the VM sees
+    // under the lock that this vCPU is off.
     if leader != core && vm.ending.lock().is_some() {
         mail::send(leader, mail::ENDED);
     }
@@ -85,9 +87,9 @@ pub fn must_stop(vcpu_ref: &VcpuRef) -> bool {
     ended && !vcpu_ref.vm.vcpu(vcpu_ref.vcpu).parked.load(Ordering::Relaxed)
 }
 
-/// Returns where a vCPU that was turned on starts; `None` if the VM has stopped or restarted since.
-/// This takes the lock under which the leader decides, so that either the leader sees the vCPU
-/// running or this call sees the end.
+/// Returns the entry address and x0 of a vCPU that was turned on; `None` if the VM has stopped or
+/// restarted since then. This takes the lock under which the leader decides, so either the leader
+/// sees the vCPU running or this call sees that the VM is stopping.
 pub fn claim_start(vcpu_ref: &'static VcpuRef) -> Option<(u64, u64)> {
     let vcpu = vcpu_ref.vm.vcpu(vcpu_ref.vcpu);
     let ending = vcpu_ref.vm.ending.lock();

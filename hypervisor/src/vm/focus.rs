@@ -1,14 +1,15 @@
-//! The *focus*: the console's input, and the devices of the class *active*, which several VMs have
-//! and one at a time sees (mobivmm, IV).
+//! The *focus*: the console's input, and the devices of the class *active*, which are assigned to
+//! several VMs and visible to one of them at a time (mobivmm, IV).
 //!
-//! It moves when input for another VM is typed at the console, or by a hypercall of a VM with
-//! `focus = true`. The input moves at once. The devices follow together, when none of their lines
-//! is being handled: an interrupt that has come to a VM is that VM's to its end, and the devices
-//! with it; one that it has not taken yet is withdrawn, and comes to the next one. To all others
-//! the registers read as zero and take nothing.
+//! The focus moves when a user selects another VM at the console, or by a hypercall of a VM with
+//! `focus = true`. The console input moves at once. The devices follow together when none of their
+//! interrupts is being handled. An interrupt that a VM has taken belongs to that VM until its end,
+//! and so do the devices. An interrupt that the VM has not taken yet is withdrawn, and goes to the
+//! next VM. For all other VMs the registers read as zero and ignore stores.
 //!
-//! When the VM that has the focus stops, the focus goes to the first other VM of the file that runs
-//! and has active devices. Only the first VM with active devices keeps it over a restart.
+//! When the VM that has the focus stops, the focus goes to the first other VM in the system file
+//! that runs and has active devices. Only the first VM with active devices keeps the focus over a
+//! restart.
 
 use super::{OWNERS, Vm, all, at, moving::set_movable, virtual_gic::GicHardware};
 use crate::{
@@ -19,11 +20,11 @@ use core::sync::atomic::{AtomicU8, Ordering};
 use weir_abi::{ACTIVE, Features, Irq, Region};
 use weir_units::{IntId, Ipa};
 
-/// No VM.
+/// Index that stands for no VM.
 const NO_VM: u8 = u8::MAX;
 /// The VM that has the active devices; changed under [`MOVING`].
 static HOLDER: AtomicU8 = AtomicU8::new(NO_VM);
-/// Held while devices move. Takes the old holder's `Vm::gic` inside.
+/// Lock that is held while devices move. The old holder's `Vm::gic` is locked inside it.
 static MOVING: Lock<()> = Lock::new(());
 
 fn regions(vm: &Vm) -> impl Iterator<Item = &'static Region> {
@@ -38,26 +39,26 @@ fn line(vm: &Vm, irq: &Irq) -> PhysicalLine {
     PhysicalLine::new(IntId(irq.intid), vm.core_of(0))
 }
 
-/// VM `place` of the system, if it has active devices.
+/// Returns the VM with index `place`, if it has active devices.
 fn holder(place: usize) -> Option<&'static Vm> {
     at(place).filter(|vm| lines(vm).next().is_some())
 }
 
-/// The VM that has the focus at first.
+/// Returns the VM that has the focus at first.
 fn home() -> Option<&'static Vm> {
     all().find(|vm| lines(vm).next().is_some())
 }
 
 fn show(vm: &Vm, visible: bool) {
     for region in regions(vm) {
-        // SAFETY: the caller holds `MOVING`, or is the boot core; `System::parse` has found that a
-        // system with active devices is not divided.
+        // SAFETY: the caller holds `MOVING`, or is the boot core; `System::parse` has checked that
+        // a system with active devices is not divided.
         unsafe { memory::show(vm.root(), vm.id(), Ipa(region.ipa), region.len, visible) };
     }
 }
 
-/// Gives the focus to the first VM that has active devices; on the boot core, before it starts
-/// another.
+/// Gives the focus to the first VM that has active devices. Called on the boot core, before it
+/// starts another core.
 pub fn init() {
     if !Features::SHARED_CORES.is_built() {
         return;
@@ -72,19 +73,19 @@ pub fn init() {
     give_to(home);
 }
 
-/// Gives the console's input to `vm`, and the active devices as soon as that can be.
+/// Gives the console's input to `vm` at once, and the active devices as soon as possible.
 fn give_to(vm: &Vm) {
     console::give_input_to(vm.index() as u8);
     hand_over();
 }
 
-/// Whether the active devices are VM `vm`'s now.
+/// Returns whether VM `vm` has the active devices now.
 #[must_use]
 pub fn is_with(vm: &Vm) -> bool {
     Features::SHARED_CORES.is_built() && usize::from(HOLDER.load(Ordering::Relaxed)) == vm.index()
 }
 
-/// Whether `ipa` is of an active device of the VM's.
+/// Returns whether `ipa` belongs to an active device of the VM.
 #[cold]
 #[inline(never)]
 #[must_use]
@@ -93,7 +94,8 @@ pub fn covers(vm: &Vm, ipa: u64) -> bool {
         && regions(vm).any(|region| ipa.wrapping_sub(region.ipa) < region.len)
 }
 
-/// VM `vm` asks that the focus go to the one at place `to` of the system; whether it may.
+/// Carries out the request of VM `vm` to move the focus to the VM with index `to`. Returns whether
+/// the request was allowed.
 #[must_use]
 pub fn request(vm: &Vm, to: u64) -> bool {
     if !Features::SHARED_CORES.is_built() {
@@ -108,8 +110,9 @@ pub fn request(vm: &Vm, to: u64) -> bool {
     true
 }
 
-/// Moves the devices to the VM that has the console's input, unless they are there, or in the midst
-/// of an interrupt: then the end of that leads here again.
+/// Moves the devices to the VM that has the console's input, unless they are there already or one
+/// of their interrupts is being handled; in that case the end of that interrupt calls this function
+/// again.
 pub fn hand_over() {
     if !Features::SHARED_CORES.is_built() {
         return;
@@ -141,14 +144,15 @@ pub fn hand_over() {
     }
 }
 
-/// Takes all lines from a VM, unless one of them is being handled; whether it has none now.
+/// Takes all interrupts of the devices from a VM, unless one of them is being handled. Returns
+/// whether the VM has none of them now.
 fn let_go(vm: &'static Vm) -> bool {
     let enable = || lines(vm).for_each(|irq| line(vm, irq).set_enabled(true));
     if !lines(vm).all(|irq| line(vm, irq).withhold()) {
         enable();
         return false;
     }
-    // From here on none comes; one that came is active until it is dealt with.
+    // From here on no interrupt arrives; one that has arrived stays active until it is handled.
     for irq in lines(vm) {
         let line = line(vm, irq);
         if !line.is_active() {
@@ -157,11 +161,11 @@ fn let_go(vm: &'static Vm) -> bool {
         let mut gic = vm.gic.lock();
         let came = gic.is_high(IntId(irq.intid));
         if !came || !gic.withdraw(IntId(irq.intid)) {
-            // What was withdrawn already comes again.
+            // The interrupts that were already withdrawn are forwarded again.
             enable();
             return false;
         }
-        // A level is there as long as its device holds it.
+        // A level stays pending as long as its device holds it; an edge must be made pending again.
         if line.is_edge() {
             line.set_pending(true);
         }
@@ -170,7 +174,8 @@ fn let_go(vm: &'static Vm) -> bool {
     true
 }
 
-/// A boot of the VM has ended, with all of its vCPUs off; another one `follows` or not.
+/// Gives the focus away because a boot of the VM has ended, with all of its vCPUs off. `follows`
+/// states whether another boot follows.
 pub fn give_back(vm: &'static Vm, follows: bool) {
     if !Features::SHARED_CORES.is_built() {
         return;
@@ -180,7 +185,7 @@ pub fn give_back(vm: &'static Vm, follows: bool) {
         return;
     }
     if is_with(vm) {
-        // An interrupt of the devices that the VM had not ended must not keep them here.
+        // An interrupt of the devices that the VM has not ended must not keep the devices here.
         let mut gic = vm.gic.lock();
         for irq in lines(vm) {
             gic.release_relayed(IntId(irq.intid), &mut GicHardware::new(vm));

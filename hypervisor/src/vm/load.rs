@@ -1,4 +1,5 @@
-//! The load of a VM's image: makes the VM's memory, at each start, zero but for the image.
+//! The load of a VM's image: at each start, restores the image in the VM's memory and zeroes the
+//! rest.
 
 use crate::{
     arch::memory::{self, Bytes, Window},
@@ -10,7 +11,8 @@ use weir_budget::Counts;
 use weir_paging::PAGE;
 use weir_units::CoreId;
 
-/// Returns the pages of the image as the loader put it, from the one around `pa` on.
+/// Returns the addresses of the pages of the image as the loader put it, from the page that
+/// contains `pa` on.
 pub(super) fn loaded(pa: u64) -> impl Iterator<Item = u64> {
     (pa / PAGE..).map(|page| page * PAGE)
 }
@@ -19,23 +21,23 @@ fn region_of<'a>(view: &VmView<'a>, segment: &PackedSegment) -> Option<&'a Regio
     view.regions.iter().find(|region| segment.ipa.wrapping_sub(region.ipa) < region.len)
 }
 
-/// Bytes of a cache line, as budgets count them.
+/// Bytes of a cache line, as memory budgets count them.
 const CACHE_LINE: u64 = 64;
 
 /// Progress of the load of a VM's image. The load is done in steps, and each step in chunks of some
 /// 500 instructions. Between two chunks the core takes interrupts.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Load {
-    /// Regions, then segments, that are done.
+    /// Number of regions and segments that are done; the regions come first.
     entries: usize,
-    /// Bytes of the next one that are.
+    /// Bytes of the next region or segment that are done.
     bytes: u64,
-    /// Where memory is divided, the pages that the next byte is for and from, once they are known:
-    /// a search costs as much as a chunk.
+    /// If memory is divided, the pages of the next byte in the target and in the source, once they
+    /// are known; a search for them costs as much as a chunk.
     pages: [Option<u64>; 2],
 }
 
-/// The most bytes that a step of a load zeroes or copies: what its mapping is for.
+/// The largest number of bytes that a step of a load zeroes or copies, which is also what it maps.
 #[derive(Clone, Copy, Debug)]
 pub struct LoadStep {
     zero: u64,
@@ -43,8 +45,8 @@ pub struct LoadStep {
 }
 
 impl LoadStep {
-    /// The most accesses to memory of a step: a line that is zeroed is brought in and written back,
-    /// one that is copied is read in addition, and neither need begin with a line.
+    /// Returns the largest number of memory accesses of a step. A cache line that is zeroed is read
+    /// and written back; a copy also reads the source line. Neither need begin at a line boundary.
     #[must_use]
     pub const fn accesses(self) -> Counts {
         let (zeroed, copied) = (self.zero / CACHE_LINE + 1, self.copy / CACHE_LINE + 1);
@@ -54,20 +56,21 @@ impl LoadStep {
 }
 
 impl Load {
-    /// Pieces of a VM without a memory budget.
+    /// Size of the steps for a VM without a memory budget.
     pub const FREE: LoadStep = LoadStep { zero: 0x1_0000, copy: 0x8000 };
-    /// Pieces that a memory budget is charged for: by so much it can be exceeded.
+    /// Size of the steps that are charged to a memory budget: the budget can be exceeded by one
+    /// step.
     pub const CHARGED: LoadStep = LoadStep { zero: 0x2000, copy: 0x1000 };
 
-    /// Returns whether the next step clears RAM; if not, it copies.
+    /// Returns whether the next step clears RAM; otherwise it copies.
     #[must_use]
     pub fn clears(&self, view: &VmView) -> bool {
         self.entries < view.regions.len()
     }
 
-    /// Does the next piece, or as many chunks of it as `pause` allows, which is asked after each
-    /// whether something else is due. Returns whether all is done. On core `core`. Where memory is
-    /// divided, pages are mapped one by one.
+    /// Does the next step, or as many chunks of it as `pause` allows; `pause` returns after each
+    /// chunk whether something else is due. Returns whether the load is complete. Called on core
+    /// `core`. If memory is divided, pages are mapped one by one.
     #[inline(never)]
     pub fn step(
         &mut self,
@@ -77,8 +80,8 @@ impl Load {
         pieces: LoadStep,
         pause: &mut dyn FnMut() -> bool,
     ) -> bool {
-        // SAFETY: this is core `core`, and the pair lives only in this function, which doesn't call
-        // itself.
+        // SAFETY: this is core `core`, and the pair of windows is used only in this function, which
+        // is not recursive.
         let [mut to, mut from] = unsafe { Window::take(core) };
         let Self { entries, bytes: done, .. } = *self;
         let (len, piece) = if let Some(region) = view.regions.get(entries) {
@@ -103,7 +106,8 @@ impl Load {
         false
     }
 
-    /// Zeroes the next `most` bytes of a region, or less, see [`Self::step`]; returns how many.
+    /// Zeroes the next `most` bytes of a region, or fewer, see [`Self::step`]. Returns the number
+    /// of bytes.
     fn clear(
         &mut self,
         system: &PackedSystem,
@@ -131,8 +135,8 @@ impl Load {
         }
     }
 
-    /// Copies a slice of a segment from the pristine image into its region, until `pause` says that
-    /// something else is due; returns the number of bytes.
+    /// Copies a slice of a segment from the pristine image into its region, until `pause` returns
+    /// that something else is due. Returns the number of bytes.
     fn restore(
         &mut self,
         system: &PackedSystem,

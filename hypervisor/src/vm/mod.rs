@@ -1,4 +1,4 @@
-//! The virtual machines: what cores share of each.
+//! The virtual machines: the state of each that cores share.
 
 pub mod budget;
 pub mod debug;
@@ -45,7 +45,7 @@ use weir_vdev::{
     stolen::StolenTime,
 };
 
-/// What one vCPU's core counts; only that core writes.
+/// The counters of one vCPU; only the vCPU's core writes to them.
 pub struct VcpuCounts {
     pub exits: [AtomicU64; EXIT_CAUSES],
     injected: AtomicU64,
@@ -62,15 +62,15 @@ impl VcpuCounts {
         add(&self.exits[cause as usize]);
     }
 
-    /// Counts that interrupts were put into list registers, but for those that are counted as exits
-    /// of the kinds in [`VcpuCounts::all_injected`].
+    /// Counts that interrupts were put into list registers, except for interrupts that are counted
+    /// as exits of the causes in [`VcpuCounts::all_injected`].
     #[inline(always)]
     pub fn injected(&self) {
         add(&self.injected);
     }
 
-    /// How often interrupts were put into list registers: each timer's and device's that is an exit
-    /// has one.
+    /// Returns how often interrupts were put into list registers: once for each exit caused by a
+    /// timer or a device, plus the other injections.
     pub fn all_injected(&self) -> u64 {
         let exits = |cause| self.exits[cause as usize].load(Ordering::Relaxed);
         let counted = exits(ExitCause::Timer).wrapping_add(exits(ExitCause::DeviceIrq));
@@ -78,46 +78,46 @@ impl VcpuCounts {
     }
 }
 
-/// One more; for counters with one writer.
+/// Increments a counter that has only one writer.
 #[inline(always)]
 fn add(counter: &AtomicU64) {
     counter.store(counter.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
 }
 
-/// What cores share of one vCPU.
+/// The state of one vCPU that cores share.
 pub struct Vcpu {
-    /// Its core; set once, by [`init`].
+    /// The vCPU's core; set once, by [`init`].
     core: AtomicU8,
     pub counts: VcpuCounts,
-    /// It left the guest, and its core waits.
+    /// Whether the vCPU is off and its core does not run it.
     pub parked: AtomicBool,
-    /// Where it comes on.
+    /// The entry point of a vCPU that is to be turned on.
     start: Lock<Start>,
-    /// Folds asked for and done: see [`virtual_gic::fold_others`].
+    /// Number of folds requested and done: see [`virtual_gic::fold_others`].
     folds_asked: AtomicU32,
     folds_done: AtomicU32,
 }
 
-/// A vCPU's place on a core.
+/// A vCPU as its core refers to it.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct VcpuRef {
     /// The VM.
     pub vm: &'static Vm,
-    /// The vCPU's number in it.
+    /// The vCPU's number in the VM.
     pub vcpu: usize,
-    /// Where its exits are counted.
+    /// The counters of the vCPU's exits.
     pub counts: &'static VcpuCounts,
-    /// Where its core records what happens to it.
+    /// The ring in which the vCPU's core records its events.
     pub ring: &'static Ring,
-    /// Its identity in the ring.
+    /// The identity of the vCPU in the ring.
     pub origin: Origin,
-    /// All vCPUs of its VM.
+    /// The set of all vCPUs of the VM.
     pub all: VcpuMask,
 }
 
 impl VcpuRef {
-    /// Records something that befell it, off the paths that a guest feels.
+    /// Records an event of the vCPU, on paths that are not critical for the guest's latency.
     #[inline(never)]
     pub fn record(&self, kind: trace::RecordKind, detail: u32, count: u64, other: u64) {
         trace::push(self.ring, self.origin.tag(kind, detail), count, other);
@@ -129,14 +129,15 @@ impl VcpuRef {
         self.exit_by(cause, sysreg::esr_el2::read());
     }
 
-    /// The same where the syndrome has been read already.
+    /// Counts and records a synchronous exit whose syndrome has been read already.
     #[inline(always)]
     pub fn exit_by(&self, cause: ExitCause, syndrome: u64) {
         self.counts.exit(cause);
         trace::push(self.ring, self.origin.tag(trace::RecordKind::Exit, cause as u32), syndrome, 0);
     }
 
-    /// The same off the paths that a guest feels.
+    /// Counts and records a synchronous exit, on paths that are not critical for the guest's
+    /// latency.
     #[cold]
     #[inline(never)]
     pub fn rare_exit(&self, cause: ExitCause) {
@@ -151,27 +152,28 @@ impl VcpuRef {
     }
 }
 
-/// A place that one core alone uses.
+/// A value that only one core accesses.
 pub struct CoreLocal<T>(pub UnsafeCell<T>);
 
-// SAFETY: each access to the content is made on that core, see `Vm::context` and
+// SAFETY: each access to the content is made on that one core, see `Vm::context` and
 // `vcpu::schedule`.
 unsafe impl<T> Sync for CoreLocal<T> {}
 
-/// Where a vCPU comes on, and in which of the VM's boots that was asked for.
+/// The entry point of a vCPU that is to be turned on, and the boot of the VM in which that was
+/// requested.
 #[derive(Clone, Copy)]
 struct Start {
     entry: u64,
     x0: u64,
     boot: u32,
-    /// Asked for, and not yet carried out, on a core that it shares.
+    /// Whether the start was requested and not yet carried out by the vCPU's core.
     asked: bool,
 }
 
-/// What a VM's boot ended by.
+/// Reason for the end of a VM's boot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// SYSTEM_OFF, or the last vCPU went off.
+    /// SYSTEM_OFF, or the last vCPU was turned off.
     Off,
     /// SYSTEM_RESET.
     Reset,
@@ -179,60 +181,61 @@ pub enum Ending {
     Fault,
 }
 
-/// A virtual machine. Where memory is divided, its pages lie in the VM's own page classes: what EL2
-/// does for a VM leaves its traces there.
+/// A virtual machine. If memory is divided, the pages of this struct lie in the VM's own page
+/// classes, so that EL2's accesses on behalf of a VM affect only cache sets of that VM.
 #[repr(C, align(4096))]
 pub struct Vm {
-    /// The virtual GIC: first, as each interrupt takes its lock.
+    /// The virtual GIC. It is the first field because each interrupt takes its lock.
     pub gic: Lock<Gic<Version>>,
-    /// Its part of the packed system; [`init`] writes it before there is a reference to the VM.
+    /// The VM's part of the packed system; [`init`] writes it before there is a reference to the
+    /// VM.
     view: MaybeUninit<VmView<'static>>,
     /// Number of vCPUs; set once, by [`init`].
     count: AtomicU8,
-    /// Physical address of its stage 2 tables.
+    /// Physical address of the VM's stage 2 tables.
     root: AtomicU64,
-    /// SGIs that its vCPUs have posted to each other.
+    /// SGIs that the VM's vCPUs have posted to each other.
     pub sgis: SgiBoard<Version>,
     /// The virtual PL011.
     pub uart: Lock<Pl011>,
-    /// The socket device, of a VM in a flow.
+    /// The socket device, used by a VM in a flow.
     pub socket: virtio::socket::FlowDevice,
-    /// The network device, where it has one.
+    /// The network device, used by a VM at the switch.
     pub net: virtio::network::SwitchDevice,
-    /// Where its drivers notify the broker.
+    /// The registers by which the VM's drivers notify the broker.
     pub notify: virtio::notify::NotifyRegisters,
-    /// What its cores share of its memory budget.
+    /// The memory budget, as far as the VM's cores share it.
     pub budget: budget::VmBudget,
-    /// The PSCI state of its vCPUs, while it runs.
+    /// The PSCI state of the vCPUs, while the VM runs.
     pub power: Lock<Option<Power>>,
     vcpus: [Vcpu; MAX_CORES],
     pub ending: Lock<Option<Ending>>,
-    /// When its boot began, in ns.
+    /// Time at which the present boot began, in ns.
     pub began: AtomicU64,
-    /// Boots that ended and were followed by another.
+    /// Number of boots that ended and were followed by another.
     pub restarts: AtomicU32,
-    /// It has stopped for good.
+    /// Whether the VM has stopped for good.
     pub halted: AtomicBool,
     pub denials: [AtomicU64; DENIALS],
-    /// Boots ended by force, by kind.
+    /// Number of boots that a fault ended, by kind.
     pub faults: [AtomicU32; FAULT_KINDS],
-    /// Boots ended by SYSTEM_RESET.
+    /// Number of boots that SYSTEM_RESET ended.
     pub resets: AtomicU32,
-    /// Kinds of denials in this boot.
+    /// Kinds of denials in this boot, one bit each.
     pub denied: AtomicU32,
 }
 
-/// All that is kept for a VM, in whole pages.
+/// The state that EL2 keeps for a VM, in whole pages.
 #[repr(C, align(4096))]
 struct Kept {
     vm: Vm,
-    /// Each vCPU's place on its core; [`init`] writes them.
+    /// The vCPUs as their cores refer to them; [`init`] writes them.
     vcpu_refs: [Option<VcpuRef>; MAX_CORES],
-    /// What each vCPU is while another has the core that they share.
+    /// The context of each vCPU while another vCPU has the core that they share.
     contexts: [CoreLocal<GuestContext>; MAX_CORES],
-    /// Each vCPU's debug registers.
+    /// The debug registers of each vCPU.
     debug: [CoreLocal<Debug>; MAX_CORES],
-    /// The last page, which the guest sees.
+    /// The last page, which is mapped into the VM.
     stolen_time: StolenTime,
 }
 
@@ -283,45 +286,45 @@ impl Vm {
         }
     }
 
-    /// Its part of the packed system.
+    /// Returns the VM's part of the packed system.
     #[must_use]
     pub fn view(&self) -> &VmView<'static> {
-        // SAFETY: `init` has written it, and made the only references to a `Vm`.
+        // SAFETY: `init` has written it, and only `init` made references to a `Vm`.
         unsafe { self.view.assume_init_ref() }
     }
 
-    /// Its place in the system.
+    /// Returns the index of the VM in the system.
     #[must_use]
     pub fn index(&self) -> usize {
         self.view().index
     }
 
-    /// The same as an identifier.
+    /// Returns the index of the VM as an identifier.
     #[must_use]
     pub fn id(&self) -> VmId {
         VmId(self.index() as u8)
     }
 
-    /// Where its stage 2 tables begin.
+    /// Returns the physical address of the VM's stage 2 tables.
     #[must_use]
     pub fn root(&self) -> Pa {
         Pa(self.root.load(Ordering::Relaxed))
     }
 
-    /// The core of each vCPU.
+    /// Returns the core of each vCPU.
     #[must_use]
     pub fn cores(&self) -> &'static [u8] {
         self.view().cores()
     }
 
-    /// The core of vCPU `vcpu`, a number below that of its vCPUs.
+    /// Returns the core of vCPU `vcpu`, a number below the number of vCPUs.
     #[inline(always)]
     #[must_use]
     pub fn core_of(&self, vcpu: usize) -> CoreId {
         CoreId(self.vcpu(vcpu).core.load(Ordering::Relaxed))
     }
 
-    /// How many vCPUs it has.
+    /// Returns the number of vCPUs.
     #[inline(always)]
     #[must_use]
     pub fn vcpu_count(&self) -> usize {
@@ -333,11 +336,11 @@ impl Vm {
         &self.vcpus[vcpu % MAX_CORES]
     }
 
-    /// The context of vCPU `vcpu`, while it is off the core that it shares.
+    /// Returns the context of vCPU `vcpu`, while the vCPU is off the core that it shares.
     ///
     /// # Safety
     ///
-    /// Called on that core, which has no other reference to it.
+    /// Called on that core, which has no other reference to the context.
     #[expect(
         clippy::mut_from_ref,
         reason = "the shared part of a VM is in one static; the contract restricts its users"
@@ -347,30 +350,30 @@ impl Vm {
         unsafe { &mut *self.kept().contexts[vcpu % MAX_CORES].0.get() }
     }
 
-    /// What its vCPUs are told of the time that others took from them.
+    /// Returns the page by which the VM's vCPUs learn how much time other vCPUs took from them.
     pub fn stolen_time(&self) -> &'static StolenTime {
         &self.kept().stolen_time
     }
 
-    /// All that is kept for it.
+    /// Returns the state that EL2 keeps for the VM.
     fn kept(&self) -> &'static Kept {
-        // SAFETY: a `Vm` is part of what `init` wrote at this index.
+        // SAFETY: a `Vm` is part of the value that `init` wrote at this index.
         unsafe { VMS[self.index() % MAX_VMS].written() }
     }
 
-    /// How many boots ended and were followed by another.
+    /// Returns how many boots ended and were followed by another.
     #[must_use]
     pub fn restarts(&self) -> u64 {
         self.restarts.load(Ordering::Relaxed).into()
     }
 
-    /// Where vCPU `vcpu`'s exits are counted.
+    /// Returns the counters of vCPU `vcpu`'s exits.
     #[must_use]
     pub fn counts(&'static self, vcpu: usize) -> &'static VcpuCounts {
         &self.vcpu(vcpu).counts
     }
 
-    /// An event of this VM's.
+    /// Returns an event of this VM for the host.
     pub fn event(&self, what: What, vcpu: usize) -> WireEvent {
         WireEvent {
             what: what as u16,
@@ -380,29 +383,30 @@ impl Vm {
         }
     }
 
-    /// Whether it moves the packets of the others' flows.
+    /// Returns whether the VM is the broker, which moves the packets of all flows.
     pub fn is_broker(&self) -> bool {
         Features::BROKER.is_built() && system::get().header.broker as usize == self.index()
     }
 
-    /// Whether none of its vCPUs runs.
+    /// Returns whether all of the VM's vCPUs are off.
     pub fn is_parked(&self) -> bool {
         // Acquire: see `ending::parked`.
         (0..self.vcpu_count()).all(|vcpu| self.vcpu(vcpu).parked.load(Ordering::Acquire))
     }
 
-    /// Counts something that the guest was refused.
+    /// Counts a request or an access of the guest that was denied.
     pub fn count_denial(&self, denial: Denial) {
         self.denials[denial as usize].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts something that the guest was refused, and tells of the first of its kind in each
-    /// boot.
+    /// Counts a denied request or access of the guest, and reports the first one of its kind in
+    /// each boot.
     pub fn deny(&self, vcpu: usize, denial: Denial, syndrome: u64) {
         self.deny_at(vcpu, denial, syndrome, sysreg::elr_el2::read());
     }
 
-    /// As [`Self::deny`], for what the guest did at address `pc`; 0 if that is not known.
+    /// Does what [`Self::deny`] does, for an action of the guest at address `pc`; 0 if that is not
+    /// known.
     pub fn deny_at(&self, vcpu: usize, denial: Denial, syndrome: u64, pc: u64) {
         self.count_denial(denial);
         let bit = 1 << denial as u32;
@@ -416,7 +420,7 @@ impl Vm {
         }
     }
 
-    /// Counts the end of a boot; `detail` is the kind of a fault.
+    /// Counts the end of a boot; `detail` is the fault kind if the reason is a fault.
     fn count_ending(&self, ending: Ending, detail: u32) {
         let counter = match ending {
             Ending::Fault => self.faults.get(detail as usize),
@@ -429,20 +433,21 @@ impl Vm {
     }
 }
 
-/// Bytes of [`Kept`], the last ones of what is kept for a VM in its page classes.
+/// Bytes of [`Kept`], which are the last bytes of the memory that is reserved for a VM in its page
+/// classes.
 pub const KEPT: u64 = size_of::<Kept>() as u64;
 const _: () = assert!(KEPT <= VM_LEN, "weir build reserves VM_LEN");
 
-/// The physical page with what the VM at place `index` is told of its stolen time; on the boot
-/// core, before it starts another.
+/// Returns the physical address of the page with the stolen time of the VM with index `index`.
+/// Called on the boot core, before it starts another core.
 #[must_use]
 pub fn stolen_time_page(index: usize) -> u64 {
     let kept = VMS[index % MAX_VMS].0.get().cast::<Kept>();
-    // SAFETY: the pointer is to the whole of a `Kept`; nothing is read.
+    // SAFETY: the pointer is to a whole `Kept`; nothing is read.
     memory::physical(unsafe { &raw const (*kept).stolen_time } as u64).0
 }
 
-/// Room for what is kept for a VM.
+/// Memory for the state that EL2 keeps for a VM.
 struct Room(UnsafeCell<MaybeUninit<Kept>>);
 
 // SAFETY: a `Kept` can be shared, and `init` writes it before another core has a reference to it.
@@ -451,62 +456,64 @@ unsafe impl Sync for Room {}
 impl Room {
     /// # Safety
     ///
-    /// [`init`] has taken in the VM of this place.
+    /// [`init`] has set up the VM of this index.
     unsafe fn written(&self) -> &Kept {
-        // SAFETY: the contract, and nothing writes to the whole a second time.
+        // SAFETY: by the contract; the value as a whole is not written a second time.
         unsafe { (*self.0.get()).assume_init_ref() }
     }
 }
 
-/// In memory that nothing clears and that is not part of the image's file: [`init`] writes the room
-/// of each VM that the system has.
-// SAFETY: any bytes are a `MaybeUninit`.
+/// Lies in memory that nothing clears and that is not part of the image file: [`init`] writes the
+/// state of each VM that the system has.
+// SAFETY: any bytes form a valid `MaybeUninit`.
 #[cfg_attr(target_os = "none", unsafe(link_section = ".noinit"))]
 static VMS: [Room; MAX_VMS] = [const { Room(UnsafeCell::new(MaybeUninit::uninit())) }; MAX_VMS];
-/// What is kept for a VM that has not booted.
+/// The initial state of a VM that has not booted.
 static FRESH: Kept = Kept::new();
-/// VMs of the system.
+/// Number of VMs in the system.
 static COUNT: AtomicU32 = AtomicU32::new(0);
-/// VMs that have not ended for good; the broker, which serves them, is not counted.
+/// Number of VMs that have not stopped for good. The broker is not counted, because it only serves
+/// other VMs.
 pub static ALIVE: AtomicU32 = AtomicU32::new(0);
 static IDS: SetOnce<IdRegisters> = SetOnce::new();
 
-/// The VMs of the system.
+/// Returns the VMs of the system.
 pub fn all() -> impl Iterator<Item = &'static Vm> {
-    // SAFETY: `init` has taken in as many VMs, in the order of their places.
+    // SAFETY: `init` has set up that many VMs, in the order of their indices.
     let written = |room: &'static Room| unsafe { &room.written().vm };
     VMS.iter().take(COUNT.load(Ordering::Relaxed) as usize).map(written)
 }
 
-/// The VM at this place, from 0 on.
+/// Returns the VM with this index, from 0 on.
 pub fn at(place: usize) -> Option<&'static Vm> {
     let room = VMS.get(place).filter(|_| place < COUNT.load(Ordering::Relaxed) as usize)?;
-    // SAFETY: `init` has taken in as many VMs, in the order of their places.
+    // SAFETY: `init` has set up that many VMs, in the order of their indices.
     Some(unsafe { &room.written().vm })
 }
 
-/// The ID registers that guests see.
+/// Returns the ID registers that guests see.
 pub fn ids() -> &'static IdRegisters {
     IDS.get().unwrap_or_else(|| halt::unset())
 }
 
-/// Reads the ID registers that guests see; on the boot core, which has no guest yet.
+/// Reads the ID registers that guests see. Called on the boot core, which has no guest yet.
 pub fn init_ids() {
     IDS.set(IdRegisters::from_hardware(gic::VERSION, |register| {
         sysreg::id_register(register.crm(), register.op2())
     }));
 }
 
-/// Takes the next VM in; on the boot core, in the order of the system file.
+/// Sets up the next VM, in the order of the system file.
 ///
 /// # Safety
 ///
-/// Called on the boot core, before it starts another, once for each VM.
+/// Called on the boot core, before it starts another core, once for each VM.
 pub unsafe fn init(view: VmView<'static>, root: u64) {
     let Some(place) = VMS.get(view.index) else { return };
     let kept = place.0.get().cast::<Kept>();
-    // SAFETY: by the contract nothing refers to this room, which is as large; a value in `FRESH` is
-    // as good in another place, as nothing refers to it. What is behind `vm` is not written again.
+    // SAFETY: by the contract nothing refers to this memory, which has the size of a `Kept`. The
+    // value of `FRESH` may be copied, because nothing refers to it. The fields behind `vm` are not
+    // written again.
     let (vm, vcpu_refs) = unsafe {
         ptr::copy_nonoverlapping(&raw const FRESH, kept, 1);
         (&raw mut (*kept).vm.view).write(MaybeUninit::new(view));
@@ -538,8 +545,8 @@ pub unsafe fn init(view: VmView<'static>, root: u64) {
     ALIVE.fetch_add(u32::from(!vm.is_broker()), Ordering::Relaxed);
 }
 
-/// Gives a VM its virtual GIC and notes where it notifies; on the boot core. Not inlined into its
-/// caller: its stack is needed no more when guests run.
+/// Sets up the virtual GIC of a VM and the addresses of its notify registers. Called on the boot
+/// core. Not inlined into its caller, so that its stack is free again when guests run.
 #[inline(never)]
 fn furnish(vm: &'static Vm, view: &VmView<'static>) {
     vm.notify.set(view);
@@ -557,7 +564,7 @@ fn furnish(vm: &'static Vm, view: &VmView<'static>) {
             gic.relay(intid, intid);
         }
     }
-    // A VM without one of these devices has 0 here: the number of an SGI.
+    // A VM without one of these devices has 0 here, which is the INTID of an SGI.
     let network = view.net().map_or(0, |net| net.intid);
     for intid in [view.vm.uart_intid, view.vm.vsock_intid, network] {
         gic.implement(IntId(intid));
@@ -567,12 +574,12 @@ fn furnish(vm: &'static Vm, view: &VmView<'static>) {
     }
 }
 
-/// The vCPUs that belong on core `core`: at most one, unless the core has a schedule.
+/// Returns the vCPUs that belong to core `core`: at most one, unless the core has a schedule.
 pub fn vcpus_of_core(core: CoreId) -> impl Iterator<Item = &'static VcpuRef> {
     all().filter_map(move |vm| vcpu_on(vm, core))
 }
 
-/// VM `vm`'s vCPU that belongs on core `core`.
+/// Returns the vCPU of VM `vm` that belongs to core `core`.
 #[inline(never)]
 #[must_use]
 pub fn vcpu_on(vm: &'static Vm, core: CoreId) -> Option<&'static VcpuRef> {
@@ -580,11 +587,11 @@ pub fn vcpu_on(vm: &'static Vm, core: CoreId) -> Option<&'static VcpuRef> {
     vm.kept().vcpu_refs.get(vcpu)?.as_ref()
 }
 
-/// The VM that each shared interrupt belongs to, by its place in the system.
+/// The VM that owns each shared interrupt, as its index in the system.
 static OWNERS: [AtomicU8; INTID_LIMIT as usize] =
     [const { AtomicU8::new(u8::MAX) }; INTID_LIMIT as usize];
 
-/// The VM that physical interrupt `intid` belongs to.
+/// Returns the VM that owns physical interrupt `intid`.
 #[must_use]
 pub fn owner(intid: IntId) -> Option<&'static Vm> {
     let owner = OWNERS.get(intid.0 as usize)?.load(Ordering::Relaxed);

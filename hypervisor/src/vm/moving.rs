@@ -1,4 +1,5 @@
-//! Interrupts of active devices; their end can let the devices move to another VM.
+//! Interrupts of active devices. When such an interrupt ends, the devices may be able to move to
+//! another VM.
 
 use super::Vm;
 use crate::mail;
@@ -6,15 +7,16 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use weir_abi::{Features, Irq};
 use weir_units::IntId;
 
-/// A VM has the active devices: their lines may have to move when they end.
+/// Whether a VM has active devices, which may have to move when their interrupts end.
 static MOVABLE: AtomicBool = AtomicBool::new(false);
 
-/// Says that a VM has the active devices.
+/// Records that a VM has active devices.
 pub fn set_movable() {
     MOVABLE.store(true, Ordering::Relaxed);
 }
 
-/// Interrupt `intid` of VM `vm` was deactivated: devices that wait for that can be handed over.
+/// Handles the deactivation of interrupt `intid` of VM `vm`: active devices that waited for it can
+/// be handed over.
 #[inline(never)]
 pub fn ended(vm: &Vm, intid: IntId) {
     if !Features::SHARED_CORES.is_built() {
@@ -22,7 +24,7 @@ pub fn ended(vm: &Vm, intid: IntId) {
     }
     let is_active = |irq: &Irq| irq.active != 0 && irq.intid == intid.0;
     if MOVABLE.load(Ordering::Relaxed) && vm.view().irqs.iter().any(is_active) {
-        // Not here: the caller holds the VM's lock.
+        // The devices are not handed over here, because the caller holds the lock of the VM's GIC.
         mail::send(vm.core_of(0), mail::HAND_OVER);
     }
 }

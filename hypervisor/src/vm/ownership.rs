@@ -1,6 +1,6 @@
 //! The self-check: before the first guest instruction EL2 reads back every table that it made. All
-//! RAM that a table maps must be in the page classes of the table's owner, or, where memory is not
-//! divided, in a range of the owner's.
+//! RAM that a table maps must be in the page classes of the table's owner or, if memory is not
+//! divided, in a range of the owner.
 
 use super::{pci, stolen_time_page};
 use crate::{arch::memory, board::RAM};
@@ -12,10 +12,10 @@ use weir_units::Pa;
 /// The pages found in tables.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Found {
-    /// Pages of RAM that they map.
+    /// Number of pages of RAM that the tables map.
     pub pages: u64,
-    /// Pages among them that are another owner's, or in page classes of another owner. A descriptor
-    /// that makes no sense counts as one.
+    /// Number of these pages that belong to another owner, or lie in page classes of another owner.
+    /// An invalid descriptor counts as one page.
     pub strays: u64,
 }
 
@@ -26,13 +26,13 @@ impl AddAssign for Found {
     }
 }
 
-/// Reads back the tables of stage 1 of a system that is not divided.
+/// Reads back the stage 1 tables of a system that is not divided.
 ///
 /// # Safety
 ///
-/// Called on the boot core, before it starts another; nothing uses a window.
+/// Called on the boot core, before it starts another core; no window is in use.
 pub unsafe fn of_image(system: &PackedSystem<'_>) -> Found {
-    // SAFETY: as this function's contract.
+    // SAFETY: the contract of this function.
     let (tables, _) = unsafe { memory::stage1_tables() };
     let header = system.header;
     let base = memory::stage1_base();
@@ -46,16 +46,16 @@ pub unsafe fn of_image(system: &PackedSystem<'_>) -> Found {
     read(system, base, &table, strays)
 }
 
-/// Tables that lie one behind the other.
+/// Tables that are adjacent in memory.
 pub struct Made<'a> {
-    /// Their entries.
+    /// The tables.
     pub tables: &'a [Table],
-    /// Where the first one lies.
+    /// Physical address of the first table.
     pub base: Pa,
 }
 
-/// Reads back what was made for a VM of a system that is not divided: its stage 2 from `root` on,
-/// and its DMA's, in `tables`.
+/// Reads back the tables of a VM of a system that is not divided: its stage 2 from `root` on, and
+/// its DMA tables, in `tables`.
 pub fn of_undivided(
     system: &PackedSystem<'_>,
     view: &VmView<'_>,
@@ -63,7 +63,7 @@ pub fn of_undivided(
     root: u64,
 ) -> Found {
     let table = |pa: u64| tables.tables.get((pa.checked_sub(tables.base.0)? / PAGE) as usize);
-    // The broker sees the VMs in flows, too.
+    // The broker may also map the RAM of VMs in flows.
     let broker = view.index == system.header.broker as usize;
     let sees = |vm: &VmView<'_>| {
         vm.index == view.index || broker && system.window_attributes(vm).is_some()
@@ -82,8 +82,8 @@ pub fn of_undivided(
     found
 }
 
-/// The pages of `range` that lie in none of the ranges that `may` be mapped. One piece of a table
-/// can reach over several of these.
+/// Returns the number of pages of `range` that lie in none of the ranges that `may` be mapped. One
+/// run of a table can span several of these ranges.
 fn strays_outside(range: &Range<u64>, may: &(impl Iterator<Item = Range<u64>> + Clone)) -> u64 {
     let (mut at, mut strays) = (range.start, 0);
     while at < range.end {
@@ -106,7 +106,7 @@ pub(super) fn read<'t>(
     let mut found = Found::default();
     let walked = runs(root, table, &mut |leaf| {
         let end = leaf.output.saturating_add(leaf.len);
-        // What is not RAM is a device, of which there are no page classes.
+        // An output that is not RAM is a device, and devices have no page classes.
         let memory_end = system.header.memory_end;
         if RAM.iter().any(|&(base, top)| end > base && leaf.output < top.min(memory_end)) {
             found += Found { pages: leaf.len / PAGE, strays: strays(&(leaf.output..end)) };

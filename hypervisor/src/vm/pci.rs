@@ -1,5 +1,5 @@
-//! PCI functions that VMs were given: found and confined at boot, seen through a filter
-//! (`weir_vdev::pci`), reset between two boots.
+//! PCI functions that are assigned to VMs: found and confined at boot, accessed through a filter
+//! (`weir_vdev::pci`), and reset between two boots.
 
 use super::Vm;
 use crate::{
@@ -31,18 +31,18 @@ use weir_vdev::{
 /// A function and its owner.
 struct Assigned {
     entry: PciFunction,
-    /// What its guest sees of it.
+    /// The guest's view of the function.
     view: Lock<PassedFunction>,
 }
 
 static FUNCTIONS: [SetOnce<Assigned>; MAX_FUNCTIONS] = [const { SetOnce::new() }; MAX_FUNCTIONS];
-/// What the devices of each VM reach.
+/// The memory that the devices of each VM can reach.
 static DOMAINS: [SetOnce<Domain>; MAX_VMS] = [const { SetOnce::new() }; MAX_VMS];
-/// The functions of each VM that are being reset.
+/// The resets in progress of each VM's functions.
 static RELEASES: [Lock<Option<Release>>; MAX_VMS] = [const { Lock::new(None) }; MAX_VMS];
 static FORMAT: SetOnce<SmmuFormat> = SetOnce::new();
 
-/// The functions of VM `vm`.
+/// Returns the functions of VM `vm`.
 fn of(vm: usize) -> impl Iterator<Item = &'static Assigned> + Clone {
     let functions: &'static [SetOnce<Assigned>] =
         if Features::PCI.is_built() { &FUNCTIONS } else { &[] };
@@ -59,13 +59,13 @@ impl Assigned {
     }
 }
 
-/// Finds the functions of a system, takes them from their owners and aborts their accesses;
-/// on the boot core, before any VM is built. `console_core` takes the SMMU's interrupt.
+/// Finds the functions of a system, disables all of them and aborts their accesses. Called on the
+/// boot core, before any VM is built. `console_core` takes the SMMU's interrupt.
 pub fn init(system: &PackedSystem<'static>, console_core: CoreId) {
     if system.pci().is_empty() {
         return;
     }
-    // A function that firmware left on must not move memory of any owner.
+    // A function that the firmware left enabled must not access memory of any owner.
     for address in 0..=u8::MAX {
         let mut registers = EcamFunction::new(address);
         if registers.read(0) & 0xffff != 0xffff {
@@ -99,7 +99,7 @@ pub fn init(system: &PackedSystem<'static>, console_core: CoreId) {
         place.set(Assigned { entry: *entry, view: Lock::new(function) });
         let assigned = || place.get().into_iter();
         let release = begin_reset(assigned(), timer::now_ns());
-        // Before any VM runs.
+        // Polling is acceptable here, because no VM runs yet.
         while release.due(timer::now_ns(), || is_reset(assigned())).is_some() {
             crate::arch::relax();
         }
@@ -149,7 +149,7 @@ fn words(obstacle: Obstacle) -> &'static [&'static [u8]] {
 ///
 /// # Errors
 ///
-/// See [`MapError`].
+/// Returns a [`MapError`] if a region does not fit the tables.
 pub fn map_bars(builder: &mut Builder<'_>, vm: usize) -> Result<(), MapError> {
     for one in of(vm) {
         let view = one.view.lock();
@@ -160,7 +160,7 @@ pub fn map_bars(builder: &mut Builder<'_>, vm: usize) -> Result<(), MapError> {
     Ok(())
 }
 
-/// Whether a VM has functions, and with them a domain.
+/// Returns whether a VM has PCI functions, and therefore a domain.
 #[must_use]
 pub fn has_domain(vm: usize) -> bool {
     of(vm).next().is_some()
@@ -170,7 +170,7 @@ pub fn has_domain(vm: usize) -> bool {
 ///
 /// # Errors
 ///
-/// See [`MapError`].
+/// Returns a [`MapError`] if a region does not fit the tables.
 pub fn map_domain(
     builder: &mut Builder<'_>,
     system: &PackedSystem<'_>,
@@ -179,33 +179,33 @@ pub fn map_domain(
     system.map_domain(builder, view, matches!(FORMAT.get(), Some(SmmuFormat::Stage2)))
 }
 
-/// Returns what the devices of VM `vm` reach, if it has some.
+/// Returns the domain of VM `vm`, if its devices have one.
 fn domain_of(vm: usize) -> Option<&'static Domain> {
     if Features::PCI.is_built() { DOMAINS.get(vm)?.get() } else { None }
 }
 
-/// Where the tables of VM `vm`'s DMA are.
+/// Returns the physical address of the DMA tables of VM `vm`, if it has some.
 pub fn domain(vm: usize) -> Option<u64> {
     domain_of(vm).map(|domain| domain.root.0)
 }
 
-/// Says where the tables are that [`map_domain`] filled in for VM `vm`.
+/// Sets the physical address of the tables that [`map_domain`] filled in for VM `vm`.
 pub fn set_domain(vm: usize, root: u64) {
     if let Some(place) = DOMAINS.get(vm) {
         place.set(Domain { vm: VmId(vm as u8), root: Pa(root) });
     }
 }
 
-/// Lets a VM's functions reach its RAM, which is as its boot begins with.
+/// Lets a VM's functions reach its RAM, which now has the contents that its boot begins with.
 pub fn open(vm: &Vm) {
     let index = vm.index();
     let Some(domain) = domain_of(index) else { return };
     smmu::attach(streams(index), domain).unwrap_or_else(|silent| give_up(silent));
 }
 
-/// Takes a VM's functions from its RAM and resets them, so that the RAM can be used for something
-/// else. Their registers are the hypervisor's meanwhile: all vCPUs are off. Does not wait: returns
-/// when to call again, or `None` once the functions are reset.
+/// Detaches a VM's functions from its RAM and resets them, so that the RAM can be reused. All vCPUs
+/// are off, so only the hypervisor uses the functions' registers in the meantime. Does not wait:
+/// returns the time at which to call again, or `None` once the functions are reset.
 pub fn close(vm: &Vm) -> Option<u64> {
     let index = vm.index();
     let domain = domain_of(index)?;
@@ -216,7 +216,7 @@ pub fn close(vm: &Vm) -> Option<u64> {
             quiesce(&mut one.registers());
         }
         smmu::detach(streams(index), domain).unwrap_or_else(|silent| give_up(silent));
-        // What is on its way to the console core belongs to the boot that ends.
+        // Fault records that are on their way to the console core belong to the boot that ends.
         report_faults();
         begin_reset(of(index), now)
     });
@@ -232,7 +232,7 @@ pub fn close(vm: &Vm) -> Option<u64> {
 fn begin_reset(functions: impl Iterator<Item = &'static Assigned>, now: u64) -> Release {
     let reset = |one: &Assigned| one.view.lock().reset(&mut one.registers());
     let resets = functions.map(reset);
-    // Each function is reset, also behind a slow one.
+    // `count` resets every function, including those behind a slow one.
     let slow = resets.filter(|reset| *reset == Reset::FunctionLevel).count() > 0;
     Release::new(now, slow)
 }
@@ -241,21 +241,22 @@ fn is_reset(mut functions: impl Iterator<Item = &'static Assigned>) -> bool {
     functions.all(|one| one.view.lock().is_reset(&mut one.registers()))
 }
 
-/// Writes the base addresses of functions again. A virtio device that did not reset itself in time
-/// is left to its next driver: it reaches nothing until then.
+/// Writes the base addresses of functions again. A virtio device that did not complete its reset in
+/// time is left to its next driver; it cannot reach any memory until then.
 fn end_reset(functions: impl Iterator<Item = &'static Assigned>) {
     for one in functions {
         one.view.lock().assign(&mut one.registers());
     }
 }
 
-/// The SMMU does not execute its commands, so the memory that devices reach is unknown. This core
-/// stops rather than use that memory.
+/// Stops this core because the SMMU does not execute its commands. The memory that devices reach is
+/// then unknown, so the core must not use that memory.
 fn give_up(Silent: Silent) -> ! {
     notice::last_words(&[b"the SMMU does not complete its commands"])
 }
 
-/// Where in the configuration space of a VM's functions, or of its socket device, `ipa` is.
+/// Returns the offset of `ipa` in the configuration space of a VM's functions, or of its socket
+/// device, or none if it lies outside.
 #[must_use]
 pub fn offset(vm: &Vm, ipa: u64) -> Option<u64> {
     if !Features::PCI.is_built() {
@@ -269,13 +270,13 @@ pub fn offset(vm: &Vm, ipa: u64) -> Option<u64> {
     (offset < ECAM_LEN).then_some(offset)
 }
 
-/// A guest's access at `offset` of its configuration space: `value` is what a store writes, the
-/// result what a load reads.
-// By itself: inlined, it makes the frame of each device's path larger than a page.
+/// Carries out a guest's access at `offset` of its configuration space. `value` is the value that a
+/// store writes; the result is the value that a load reads.
+// Not inlined, because it would make the frame of each device's path larger than a page.
 #[inline(never)]
 pub fn access(vm: &Vm, access: &MmioAccess, offset: u64, value: u64) -> u64 {
     let (place, register) = (offset >> 12, (offset & 0xfff) as u16);
-    // Where there is no function a bus answers with ones.
+    // A load without a function at its address returns all ones, as on a PCI bus.
     let Some(one) = of(vm.index()).find(|one| u64::from(one.entry.address) == place) else {
         return u64::MAX;
     };
@@ -283,16 +284,17 @@ pub fn access(vm: &Vm, access: &MmioAccess, offset: u64, value: u64) -> u64 {
     let mut view = one.view.lock();
     if access.write {
         view.write(&mut registers, register, access.size, value);
-        // What the guest does next may rely on it: a store to a base address, or to memory that the
-        // function reads.
+        // The write completes before the guest's next access that may rely on it: a store to a base
+        // address, or to memory that the function reads.
         dsb_ishst();
         return 0;
     }
     view.read(&mut registers, register, access.size)
 }
 
-/// The SMMU has refused something. If more records wait than are taken at once, its line becomes
-/// pending again, on the console core: other interrupts come first.
+/// Reports accesses that the SMMU has refused. If more records wait than are taken at once, the
+/// SMMU's interrupt is made pending again on the console core, so that other interrupts are taken
+/// in between.
 pub fn report_faults() {
     if !Features::PCI.is_built() {
         return;
@@ -313,7 +315,7 @@ pub fn report_faults() {
         });
     }
     if more {
-        // SPIs are the distributor's: any core does.
+        // SPIs belong to the distributor, so any core number can be passed.
         PhysicalLine::new(SMMU_LINE, CoreId(0)).set_pending(true);
     }
 }

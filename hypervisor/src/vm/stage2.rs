@@ -1,4 +1,4 @@
-//! The stage 2 tables of VMs, and the tables of their DMA: built from the packed system.
+//! The stage 2 tables and the DMA tables of VMs, built from the packed system.
 
 use crate::{
     board::GICV,
@@ -11,9 +11,9 @@ use weir_paging::{
     table::{Builder, Table},
 };
 
-/// Builds the stage 2 of a VM, and the tables of its DMA where these are not the same, in `tables`,
-/// which lie one behind the other from physical address `base` on. Returns the number of tables
-/// that are used, and the address of the root.
+/// Builds the stage 2 of a VM, and its DMA tables if it has a domain, in `tables`, which are
+/// adjacent from physical address `base` on. Returns the number of tables that are used, and the
+/// address of the root table.
 pub fn build(
     system: &PackedSystem,
     view: &VmView,
@@ -23,9 +23,9 @@ pub fn build(
     build_in(system, view, tables, |skip| (base + skip as u64 * PAGE, None))
 }
 
-/// Builds the tables as [`build`] does, wherever they lie. `place` returns the physical address of
-/// a table by its number, and the pages that it and the tables behind it lie in, if they do not lie
-/// one behind the other.
+/// Builds the tables as [`build`] does, but at any place. `place` takes the index of a table and
+/// returns its physical address; if the tables are not adjacent, it also returns the pages of this
+/// table and those behind it.
 pub(super) fn build_in<'a>(
     system: &PackedSystem,
     view: &VmView,
@@ -45,7 +45,7 @@ pub(super) fn build_in<'a>(
     Some((used + more, root))
 }
 
-/// Builds one address space; returns the number of tables that are used.
+/// Builds one address space. Returns the number of tables that are used.
 fn fill(
     tables: &mut [Table],
     root: u64,

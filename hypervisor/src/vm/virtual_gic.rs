@@ -14,8 +14,8 @@ use weir_abi::MAX_CORES;
 use weir_units::{CoreId, IntId};
 use weir_vdev::gic::{Hardware, ListRegisters, Maintenance, VcpuMask};
 
-/// The hardware behind a VM's virtual GIC: the list registers of this core, and the physical lines
-/// that the VM was given.
+/// The hardware behind a VM's virtual GIC: the list registers of this core, and the physical
+/// interrupts that are assigned to the VM.
 pub struct GicHardware {
     vm: &'static Vm,
 }
@@ -39,7 +39,7 @@ mod lists {
 
         #[inline(always)]
         fn clear(&mut self, count: usize) {
-            // Without a choice of the register for each.
+            // Written out, so that the register need not be selected for each write.
             if count == 4 {
                 icc::write_lr(0, 0);
                 icc::write_lr(1, 0);
@@ -116,26 +116,27 @@ impl GicHardware {
 
 impl Hardware<Version> for GicHardware {
     fn set_enabled(&mut self, vcpu: usize, intid: IntId, on: bool) {
-        // Only SPIs can be masked for want of credit. They are enabled when there is credit again.
+        // Only SPIs can be masked because they have no credit. They are enabled when there is
+        // credit again.
         let on = on && (intid.is_private() || !is_masked(intid));
         self.line(vcpu, intid).set_enabled(on);
     }
 
     fn set_edge(&mut self, vcpu: usize, intid: IntId, edge: bool) {
         let line = self.line(vcpu, intid);
-        // At most switches of vCPUs nothing changes: no line is waited for then, and no lock is
-        // taken.
+        // Most switches of vCPUs change nothing here, so they wait for no interrupt and take no
+        // lock.
         if line.is_edge() == edge {
             return;
         }
-        // The model has disabled it; this waits until that has taken effect. A distributor that
-        // does not say so keeps the trigger: to change that of a forwarded line is unpredictable
-        // (IHI0069H 12.9.9).
+        // The model has disabled the interrupt; `withhold` waits until that has taken effect. If
+        // the distributor does not confirm it, the trigger stays as it is, because changing the
+        // trigger of a forwarded interrupt is unpredictable (IHI0069H 12.9.9).
         if !line.withhold() {
             return;
         }
-        // The configuration of private interrupts is a word of the core, which only the VM's vCPU
-        // there changes, under the lock of its virtual GIC.
+        // The configuration of private interrupts is a word of this core. Only the VM's vCPU on
+        // this core changes it, under the lock of its virtual GIC.
         let _words = (!intid.is_private()).then(|| gic::DISTRIBUTOR.lock());
         line.set_edge(edge);
     }
@@ -179,7 +180,8 @@ pub fn kick_some(vm: &Vm, mask: VcpuMask) {
     gic::send(mask.iter().map(|vcpu| vm.core_of(vcpu)), gic::SGI_GUEST);
 }
 
-/// Kicks the others of `mask`, and refreshes vCPU `vcpu`'s own list registers if it is in it.
+/// Kicks the other vCPUs in `mask`, and refreshes the list registers of vCPU `vcpu`, the caller's,
+/// if it is in `mask`.
 pub fn settle(vm: &'static Vm, vcpu: usize, mask: VcpuMask) {
     let others = if mask.contains(vcpu) {
         let more = vm.gic.lock().refresh(vcpu, &mut GicHardware::new(vm));
@@ -190,9 +192,9 @@ pub fn settle(vm: &'static Vm, vcpu: usize, mask: VcpuMask) {
     kick(vm, others);
 }
 
-/// Has the vCPUs in `mask` write down what is in their list registers, and waits for them: at most
-/// as long as a core stays in EL2 with interrupts masked. `core` is the caller's, running vCPU
-/// `vcpu`.
+/// Has the vCPUs in `mask` record the contents of their list registers, and waits for them: at most
+/// as long as a core stays in EL2 with interrupts masked. `core` is the calling core, which runs
+/// vCPU `vcpu`.
 #[inline(never)]
 pub fn fold_others(vm: &'static Vm, vcpu: usize, core: CoreId, mask: VcpuMask) {
     let mut tickets = [0; MAX_CORES];
@@ -207,9 +209,9 @@ pub fn fold_others(vm: &'static Vm, vcpu: usize, core: CoreId, mask: VcpuMask) {
         if !others.contains(other) {
             continue;
         }
-        // Acquire: what the other folded is seen behind this. While waiting this core answers the
-        // same question, or two that ask each other would wait for ever; all else in its mailbox
-        // stays there, with its SGI pending.
+        // Acquire: makes the state that the other core recorded visible after this load. While it
+        // waits, this core answers the same request; otherwise two cores that request it from each
+        // other would wait forever. Other messages stay in its mailbox, with their SGI pending.
         while (vm.vcpu(other).folds_done.load(Ordering::Acquire).wrapping_sub(ticket)).cast_signed()
             < 0
         {
@@ -221,15 +223,15 @@ pub fn fold_others(vm: &'static Vm, vcpu: usize, core: CoreId, mask: VcpuMask) {
     }
 }
 
-/// Records the list registers for every vCPU of core `core`, the caller's. A vCPU that is off the
-/// core has nothing in them.
+/// Records the list registers for every vCPU of core `core`, the calling core. A vCPU that is off
+/// the core has nothing in them.
 pub fn fold_all(core: CoreId) {
     for vcpu_ref in vm::vcpus_of_core(core) {
         fold_own(vcpu_ref.vm, vcpu_ref.vcpu);
     }
 }
 
-/// Records what is in this core's list registers, for the cores that asked.
+/// Records the contents of this core's list registers, for the cores that requested it.
 pub fn fold_own(vm: &'static Vm, vcpu: usize) {
     let state = vm.vcpu(vcpu);
     let asked = state.folds_asked.load(Ordering::Relaxed);

@@ -2,7 +2,7 @@ use super::*;
 use crate::arch::machine::{reads, recorded, set, value};
 use weir_vdev::registers::{Fate, REGISTERS};
 
-/// The registers of a list of recorded writes.
+/// Returns the names of the registers in a list of recorded writes.
 fn names(lines: &[String]) -> Vec<&str> {
     lines.iter().filter_map(|line| line.split_once(" = ")).map(|(name, _)| name).collect()
 }
@@ -13,12 +13,12 @@ fn what_is_saved_is_what_is_loaded() {
     context.load();
     let lines = recorded();
     let written = names(&lines);
-    // Those that tell which registers there are.
+    // Discards the reads of registers that describe which registers exist.
     reads();
     context.save(&Frame::new(0));
     let read = reads();
     assert!(recorded().is_empty(), "to save it changes nothing");
-    // EL2 sets this one at each load; no guest has a value there.
+    // EL2 sets `sre_el1` at each load; no guest has a value of its own there.
     let loaded: Vec<&str> = written.into_iter().filter(|name| *name != "sre_el1").collect();
     for name in &loaded {
         assert!(read.iter().any(|it| it == name), "{name} is loaded, and not saved");
@@ -28,7 +28,8 @@ fn what_is_saved_is_what_is_loaded() {
     }
 }
 
-/// DISR_EL1, which is there with RAS, and TPIDR2_EL0, with SME, but where it traps.
+/// DISR_EL1, which exists with RAS, and TPIDR2_EL0, which exists with SME and is cleared unless it
+/// traps.
 #[test]
 fn what_does_not_trap_is_cleared_where_it_is() {
     let cleared = || {
@@ -44,8 +45,8 @@ fn what_does_not_trap_is_cleared_where_it_is() {
     assert_eq!(cleared(), [true, false]);
 }
 
-/// The list of registers says of the same ones that they are saved, as far as they are no part of
-/// PSTATE, of the GIC's interface or of EL2's own.
+/// Every register that the list in `sysreg` describes as saved is saved, except for registers of
+/// PSTATE, of the GIC's interface or of EL2 itself.
 #[test]
 fn what_is_listed_as_saved_is_saved() {
     GuestContext::reset(0, 0).save(&Frame::new(0));
@@ -71,7 +72,7 @@ fn what_is_listed_as_saved_is_saved() {
     }
     let is_own = |name: &str| {
         name.ends_with("_el2") || name.starts_with("ich") || name.starts_with("gich")
-            // It only traps, for the processors without such a trap.
+            // These are only used on processors without such a trap.
             || ["sp_el1", "actlr_el1"].contains(&name)
     };
     for name in read.iter().filter(|name| !is_own(name)) {

@@ -1,10 +1,10 @@
 //! The board's interrupt controller: GICv3 or GICv2, chosen when the hypervisor is built.
 //!
-//! Physical interrupts are taken at EL2 only, which masks them while it runs, so that none nests.
-//! There are two priorities: the hypervisor's own, and that of the guests' lines, which can be held
-//! back together. EOI mode 1 splits the end of an interrupt: EL2 drops the priority, and
-//! the handler of the interrupt deactivates it (a guest by its own EOI, through the HW bit of the
-//! list register).
+//! EL2 takes all physical interrupts. It masks them while it runs, so they do not nest. There are
+//! two priorities: one for the hypervisor's own interrupts and one for the interrupts of guests,
+//! which can be held back together. EOI mode 1 splits the end of an interrupt: EL2 drops the
+//! priority, and the handler of the interrupt deactivates it (a guest does so by its own EOI,
+//! through the HW bit of the list register).
 
 mod distributor;
 #[cfg(feature = "gicv2")]
@@ -33,9 +33,9 @@ use distributor::{
 };
 use weir_units::{CoreId, IntId};
 
-/// SGI by which a core says that it put something into another's mailbox.
+/// SGI by which a core announces a message in another core's mailbox.
 pub const SGI_MESSAGE: IntId = IntId(0);
-/// SGI that stands for SGIs of a guest.
+/// SGI that stands for the SGIs of guests.
 pub const SGI_GUEST: IntId = IntId(1);
 /// The virtual timer.
 pub const PPI_VIRTUAL_TIMER: IntId = IntId(27);
@@ -45,32 +45,33 @@ pub const PPI_PHYSICAL_TIMER: IntId = IntId(30);
 pub const PPI_HYP_TIMER: IntId = IntId(26);
 /// GIC maintenance.
 pub const PPI_MAINTENANCE: IntId = IntId(25);
-/// INTIDs from here on mean that nothing is to be acknowledged.
+/// INTIDs from this one on are special: there is no interrupt to acknowledge.
 pub const SPECIAL: IntId = IntId(1020);
-/// What [`acknowledge`] gives when there is nothing.
+/// The value that [`acknowledge`] returns if no interrupt is pending.
 pub const NOTHING: u64 = 1023;
 
 /// Priority of the hypervisor's own interrupts.
 const OWN: u8 = 0x40;
-/// Priority of all others.
+/// Priority of all other interrupts.
 const GUESTS: u8 = 0xc0;
 
-/// The priority that the distributor of a GIC with two security states keeps (IHI0069, 4.8.1). The
-/// mask is another view of it only if SCR_EL3.FIQ is set, so EL2's values must be right in both.
+/// Returns the priority that the distributor of a GIC with two security states stores for
+/// `priority` (IHI0069, 4.8.1). The priority mask is translated in the same way only if SCR_EL3.FIQ
+/// is set, so EL2's values must be correct in both views.
 const fn kept(priority: u8) -> u8 {
     priority >> 1 | 0x80
 }
 const _: () = assert!(OWN < distributor::OWN_ONLY && distributor::OWN_ONLY <= GUESTS);
 const _: () = assert!(kept(OWN) < distributor::OWN_ONLY && distributor::OWN_ONLY <= kept(GUESTS));
-/// The last number that an interrupt can have.
+/// The largest INTID of an interrupt.
 const LAST: IntId = IntId(1019);
 
-/// Reads of a register before a GIC that does not answer is given up: interrupts are masked
-/// meanwhile, so that a fault of the GIC must not become an endless section. An answer takes a GIC
-/// few accesses' time.
+/// Number of reads of a register after which EL2 gives up waiting for the GIC. Interrupts are
+/// masked during the wait, so a faulty GIC must not make it endless. A working GIC answers within a
+/// few accesses.
 const PATIENCE: u32 = 10_000;
 
-/// Waits until `done`, for at most `patience` reads; whether it is.
+/// Polls `done` at most `patience` times; returns whether it became true.
 fn becomes(patience: u32, done: impl Fn() -> bool) -> bool {
     (0..patience).any(|_| {
         let is_done = done();
@@ -128,12 +129,12 @@ impl PhysicalLine {
         self.act(if enabled { SET_ENABLE } else { CLEAR_ENABLE });
     }
 
-    /// Stops forwarding the SPI: no core sees an interrupt that comes after the return. Returns
-    /// false if the distributor does not say so in [`PATIENCE`].
+    /// Stops forwarding the SPI: no core sees an interrupt that arrives after the return. Returns
+    /// false if the distributor does not confirm this within [`PATIENCE`] reads.
     #[must_use]
     pub fn withhold(self) -> bool {
         self.set_enabled(false);
-        // GICD_CTLR.RWP, which a GICv2 does not have, and does not need (IHI0069, 12.9.4).
+        // A GICv2 has no GICD_CTLR.RWP and does not need it (IHI0069, 12.9.4).
         !cfg!(feature = "gicv3") || becomes(PATIENCE, || GICD.read(CTLR) >> 31 == 0)
     }
 
@@ -190,7 +191,7 @@ impl PhysicalLine {
         self.device().write(PRIORITY.nth(self.intid.0.into()), priority);
     }
 
-    /// Makes it an interrupt of the hypervisor's own, for core `core`.
+    /// Makes this line an interrupt of the hypervisor's own, handled on core `core`.
     pub fn claim(self, core: CoreId) {
         self.set_priority(OWN);
         self.route(core);
@@ -201,18 +202,19 @@ impl PhysicalLine {
 /// Serializes the read-modify-write of words that configure several lines.
 pub static DISTRIBUTOR: Lock<()> = Lock::new(());
 
-/// Brings up the distributor; on the boot core, once.
+/// Initializes the distributor. Called once, on the boot core.
 pub fn init() {
     GICD.write(CTLR, OFF);
     reset_spis();
     GICD.write(CTLR, ON);
 }
 
-/// Brings up this core's part of the GIC, its CPU interface and its virtual interface.
+/// Initializes this core's part of the GIC: its private interrupts, its CPU interface and its
+/// virtual interface.
 ///
 /// # Errors
 ///
-/// Why this core's redistributor can't be used.
+/// Returns the reason why this core's redistributor cannot be used.
 pub fn init_core(core: CoreId) -> Result<(), &'static str> {
     wake(core)?;
     reset_private(core);
@@ -220,7 +222,8 @@ pub fn init_core(core: CoreId) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Puts every SPI into a known state: disabled, inactive, of EL2's priority and group.
+/// Puts every SPI into a known state: disabled, inactive, with the priority of guest interrupts and
+/// the group that EL2 uses.
 fn reset_spis() {
     let lines = (GICD.read(TYPER) & 0x1f) * 32 + 32;
     for first in (32..lines.min(1020)).step_by(32) {
@@ -245,8 +248,8 @@ fn reset_private(core: CoreId) {
     registers.act(CLEAR_PENDING, u32::MAX);
     registers.act(CLEAR_ACTIVE, u32::MAX);
     registers.write(GROUP, ALL_GROUPS);
-    // PPIs are level-sensitive: an edge that one VM's timer makes would be latched for the next
-    // VM's vCPU.
+    // PPIs are level-sensitive: if they were edge-triggered, an edge from one VM's timer would be
+    // latched and delivered to the next VM's vCPU.
     registers.write(CONFIG.nth(1), 0);
     for intid in (0..32).map(IntId) {
         let priority = if own.contains(&intid) && intid != SGI_GUEST { OWN } else { GUESTS };

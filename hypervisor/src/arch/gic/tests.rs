@@ -1,7 +1,7 @@
 use super::*;
 use crate::arch::machine::{recorded, set};
 
-/// The lines that one register of 32 bits takes for the SPIs 32 to 63.
+/// Returns the recorded lines for the reset of SPIs 32 to 63.
 fn spi_block(group: u32) -> Vec<String> {
     let mut lines = vec![
         "gicd+0x184 acts 0xffffffff".to_owned(),
@@ -13,7 +13,8 @@ fn spi_block(group: u32) -> Vec<String> {
     lines
 }
 
-/// The lines of a core's private interrupts, with registers from `base` on.
+/// Returns the recorded lines for the reset of a core's private interrupts, whose registers start
+/// at `base`.
 fn private_block(base: &str, start: u64, group: u32) -> Vec<String> {
     let at = |offset: u64| format!("{base}+{:#x}", start + offset);
     let mut lines: Vec<String> =
@@ -21,11 +22,12 @@ fn private_block(base: &str, start: u64, group: u32) -> Vec<String> {
     lines.push(format!("{} = {group:#x}", at(0x80)));
     lines.push(format!("{} = 0x0", at(0xc04)));
     lines.extend((0..32).map(|intid| {
-        // The messages, the timer of EL2, the maintenance interrupt.
+        // The SGI for messages, the timer of EL2, and the maintenance interrupt have EL2's
+        // priority.
         let priority = if [0, 25, 26].contains(&intid) { 0x40 } else { 0xc0 };
         format!("{} = {priority:#x} (8 bits)", at(0x400 + intid))
     }));
-    // And the SGI that stands for those of guests.
+    // The SGI that stands for the SGIs of guests is also enabled.
     lines.push(format!("{} acts {:#x}", at(0x100), 1 << 0 | 1 << 1 | 1 << 25 | 1 << 26));
     lines
 }
@@ -49,7 +51,7 @@ fn each_spi_is_reset_once() {
         let acts = |bank: &str| lines.iter().filter(|line| line.starts_with(bank)).count();
         assert_eq!(acts("gicd+0x18"), words.min(3), "{typer}");
         assert_eq!(lines.iter().filter(|line| line.contains("acts")).count(), 3 * words);
-        // The private ones, which are each core's, are left alone.
+        // The private interrupts, which belong to each core, are not changed.
         assert_eq!(acts("gicd+0x180 "), 0);
     }
 }
@@ -99,7 +101,7 @@ mod v3 {
         board::CORES,
     };
 
-    /// Two redistributors in the board's order, of which the second is core 1's.
+    /// Sets up two redistributors in the board's order; the second one belongs to core 1.
     fn board() {
         for (at, mpidr) in [(0, CORES[0]), (0x2_0000, CORES[1])] {
             let affinity = mpidr >> 8 & 0xff00_0000 | mpidr & 0x00ff_ffff;
@@ -159,7 +161,8 @@ mod v3 {
         // Enable, bit 3, is clear: a guest's access to ICC_SRE_EL1 traps. The ISB makes the
         // system registers of the next lines accessible.
         assert_eq!(lines[..3], ["sre_el2 = 0x7", "isb", "sre_el1 = 0x7"]);
-        // A GIC may fix Enable to 1: the next vCPU must not find what the one before wrote.
+        // A GIC may fix Enable to 1: the next vCPU must not find the value that the previous vCPU
+        // wrote.
         set("sre_el1", 0);
         Interface::RESET.load();
         assert_eq!(recorded()[0], "sre_el1 = 0x7");
@@ -212,7 +215,8 @@ mod v3 {
         for (have, used) in [(1, 1), (4, 4), (16, 4)] {
             set("ich_vtr", have - 1);
             assert_eq!(list_registers(), used, "{have}");
-            // What the firmware left in them is no interrupt of a guest's.
+            // Values that the firmware left in the list registers must not become interrupts of a
+            // guest.
             start_interface();
             let mut lists = recorded();
             lists.retain(|line| line.starts_with("ich_lr"));

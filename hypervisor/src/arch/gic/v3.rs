@@ -1,4 +1,5 @@
-//! GICv3 (IHI0069): CPU interface by system registers, redistributor a core.
+//! GICv3 (IHI0069): the CPU interface is accessed by system registers, and each core has a
+//! redistributor.
 
 use super::distributor::{GICD, LISTS, OWN_ONLY};
 use crate::{
@@ -20,31 +21,32 @@ use weir_vdev::gic::{
 
 /// The virtual GIC is of the board's version.
 pub type Version = weir_vdev::gic::V3;
-/// The same as a value.
+/// The GIC version as a value.
 pub const VERSION: weir_vdev::id::GicVersion = weir_vdev::id::GicVersion::V3;
 
-/// All interrupts are of group 1: EL2 takes them as IRQ.
+/// The group register value that puts all interrupts into group 1, which EL2 takes as IRQ.
 pub(super) const ALL_GROUPS: u32 = u32::MAX;
 
-/// GICD_CTLR: affinity routing, group 1. With one security state bit 1 enables group 1, with two it
-/// does so for the non-secure copy that EL2 sees.
+/// GICD_CTLR: affinity routing and group 1. With one security state, bit 1 enables group 1; with
+/// two, it enables group 1 in the non-secure copy that EL2 sees.
 pub(super) const ON: u32 = OFF | 1 << 1;
-/// The same with no group enabled.
+/// GICD_CTLR: affinity routing, with no group enabled.
 pub(super) const OFF: u32 = 1 << 4;
-/// Where each shared interrupt goes.
+/// The core that each shared interrupt is routed to.
 const IROUTER: Register<u64> = Register::at(0x6000);
 /// Power management of a redistributor: ProcessorSleep (bit 1), ChildrenAsleep (bit 2).
 const WAKER: Register<u32> = Register::at(0x14);
-/// Reads of WAKER before a redistributor that does not wake is given up. Nothing else runs yet.
+/// Number of reads of WAKER after which EL2 gives up waiting for a redistributor. The limit is
+/// generous because nothing else runs yet.
 const WAKE_PATIENCE: u32 = 100_000;
-/// From the first frame of a redistributor to that of its private interrupts.
+/// Offset from the first frame of a redistributor to the frame of its private interrupts.
 const SGI_FRAME: u64 = 0x1_0000;
 /// ICC_CTLR_EL1.EOImode.
 const EOI_MODE: u64 = 1 << 1;
 /// ICH_HCR_EL2.En.
 const ICH_EN: u64 = 1;
-/// ICH_HCR_EL2.TDIR: a guest's writes of ICC_DIR_EL1 trap, if ICH_VTR_EL2.TDS says that they can.
-/// The interface itself could only count those of interrupts that have no list register here.
+/// ICH_HCR_EL2.TDIR: writes by a guest to ICC_DIR_EL1 trap, if ICH_VTR_EL2.TDS says that they can.
+/// The virtual interface itself could only count those for interrupts that are in no list register.
 const TRAP_DIR: u64 = 1 << 14;
 /// ICH_VMCR_EL2.VEOIM.
 const VEOIM: u64 = 1 << 9;
@@ -52,20 +54,20 @@ const VEOIM: u64 = 1 << 9;
 /// ICC_SRE_EL2: system registers, no bypass of FIQ or IRQ, and ICC_SRE_EL1 traps (Enable, bit 3, is
 /// clear).
 const SRE_EL2: u64 = 7;
-/// ICC_SRE_EL1: the same, and what a guest reads there.
+/// ICC_SRE_EL1: the same bits, which are also the value that a guest reads.
 const SRE_EL1: u64 = 7;
 
-/// Where each core's redistributor is, from the first one on; set by [`super::init_core`] on that
+/// Offset of each core's redistributor from the first one; [`super::init_core`] sets it on that
 /// core.
 static REDISTRIBUTORS: [AtomicU64; CORES.len()] = [const { AtomicU64::new(0) }; CORES.len()];
 
 /// The redistributors.
-// SAFETY: `Stage1::begin` maps `GICR_LEN` bytes, and callers stay within the frames of a
-// redistributor, of which `find` has seen that they are in this range. Interrupts reach EL2 or a
-// guest, never memory.
+// SAFETY: `Stage1::begin` maps `GICR_LEN` bytes. Callers stay within the frames of a redistributor,
+// and `find` has checked that these are in this range. Interrupts reach EL2 or a guest, never
+// memory.
 const GICR: Device = unsafe { Device::new("gicr", device(Pa(board::GICR))) };
 
-/// The frames of all redistributors, to find one in.
+/// The frames of all redistributors, which `redistributor::find` searches.
 struct Redistributors;
 
 impl RedistributorFrames for Redistributors {
@@ -82,13 +84,14 @@ impl RedistributorFrames for Redistributors {
     }
 }
 
-/// The first frame of core `core`'s redistributor.
+/// Returns the first frame of core `core`'s redistributor.
 fn redistributor(core: CoreId) -> Device {
-    // Relaxed: only the core itself, and cores that share a lock with it, use its private lines.
+    // Relaxed: only the core itself, and cores that share a lock with it, use its private
+    // interrupts.
     GICR.at_offset(REDISTRIBUTORS[core.index().min(CORES.len() - 1)].load(Ordering::Relaxed))
 }
 
-/// The registers of core `core`'s private interrupts.
+/// Returns the registers of core `core`'s private interrupts.
 pub(super) fn private_registers(core: CoreId) -> Device {
     redistributor(core).at_offset(SGI_FRAME)
 }
@@ -97,7 +100,7 @@ pub(super) fn private_registers(core: CoreId) -> Device {
 ///
 /// # Errors
 ///
-/// Why this core's redistributor can't be used.
+/// Returns the reason why this core's redistributor cannot be used.
 pub(super) fn wake(core: CoreId) -> Result<(), &'static str> {
     let index = core.index().min(CORES.len() - 1);
     let at = redistributor::find(&mut Redistributors, GICR_LEN, CORES[index])
@@ -105,13 +108,14 @@ pub(super) fn wake(core: CoreId) -> Result<(), &'static str> {
     REDISTRIBUTORS[index].store(at, Ordering::Relaxed);
     redistributor::stop_lpis(&mut Redistributors, at)
         .map_err(|_| "the firmware left LPIs on, and its redistributor does not turn them off")?;
-    // Clearing ProcessorSleep wakes it, and ChildrenAsleep falls (IHI0069, 12.11.42).
+    // Clearing ProcessorSleep wakes the redistributor, which then clears ChildrenAsleep (IHI0069,
+    // 12.11.42).
     redistributor(core).modify(WAKER, |waker| waker & !2);
     let is_awake = super::becomes(WAKE_PATIENCE, || redistributor(core).read(WAKER) & 4 == 0);
     is_awake.then_some(()).ok_or("its redistributor does not wake")
 }
 
-/// Brings up this core's CPU interface and virtual interface.
+/// Initializes this core's CPU interface and virtual interface.
 pub(super) fn start_interface() {
     icc::sre_el2::write(SRE_EL2);
     isb();
@@ -126,21 +130,22 @@ pub(super) fn start_interface() {
     isb();
 }
 
-/// The interrupt of highest priority, now active; [`super::SPECIAL`] or above when there is none.
+/// Acknowledges the interrupt of highest priority, which becomes active. Returns its INTID, or
+/// [`super::SPECIAL`] or above if there is no interrupt.
 #[inline(always)]
 #[must_use]
 pub fn acknowledge() -> u64 {
     icc::iar1::read()
 }
 
-/// The INTID of what [`acknowledge`] gave.
+/// Returns the INTID in a value that [`acknowledge`] returned.
 #[inline(always)]
 #[must_use]
 pub fn intid(iar: u64) -> IntId {
     IntId(iar as u32)
 }
 
-/// Lets the next interrupt come; this one stays active.
+/// Drops the running priority, so that the next interrupt can be taken; this one stays active.
 #[inline(always)]
 pub fn drop_priority(iar: u64) {
     icc::eoir1::write(iar);
@@ -153,7 +158,7 @@ pub fn end(iar: u64) {
     icc::dir::write(iar);
 }
 
-/// What ICC_SGI1R_EL1 takes for an SGI to each core, without the INTID.
+/// The ICC_SGI1R_EL1 value that sends an SGI to each core, without the INTID.
 const TARGETS: [u64; CORES.len()] = {
     let mut targets = [0; CORES.len()];
     let mut core = 0;
@@ -164,7 +169,7 @@ const TARGETS: [u64; CORES.len()] = {
     targets
 };
 
-/// Whether one write reaches all cores: they differ in the target list alone.
+/// Whether one write reaches all cores, because their values differ in the target list alone.
 const ONE_CLUSTER: bool = {
     let mut same = true;
     let mut core = 1;
@@ -178,7 +183,8 @@ const ONE_CLUSTER: bool = {
 /// Sends an SGI to each of `cores`.
 #[inline(always)]
 pub fn send(cores: impl IntoIterator<Item = CoreId>, sgi: IntId) {
-    // The stores that the message speaks of before the SGI that makes the other cores read it.
+    // The stores that the message refers to complete before the SGI that makes the other cores read
+    // them.
     dsb_ishst();
     let intid = u64::from(sgi.0) << 24;
     let mut targets = 0;
@@ -195,27 +201,27 @@ pub fn send(cores: impl IntoIterator<Item = CoreId>, sgi: IntId) {
     }
 }
 
-/// Sends shared interrupt `intid` to core `core`.
+/// Routes shared interrupt `intid` to core `core`.
 pub(super) fn route(intid: IntId, core: CoreId) {
     if let Some(&mpidr) = CORES.get(core.index()) {
         GICD.write(IROUTER.nth(intid.0.into()), mpidr);
     }
 }
 
-/// How many list registers are in use: those of this core, of the first [`LISTS`].
+/// Returns how many list registers are in use: those of this core, at most [`LISTS`].
 #[must_use]
 pub fn list_registers() -> usize {
     weir_vdev::gic::used((icc::ich_vtr::read() & 0x1f) as usize + 1, LISTS)
 }
 
-/// Whether this core's guest ends interrupts in two steps (EOImode 1).
+/// Returns whether this core's guest ends interrupts in two steps (EOImode 1).
 #[must_use]
 pub fn ends_in_two_steps() -> bool {
     icc::ich_vmcr::read() & VEOIM != 0
 }
 
-/// Lets the guest take virtual interrupts, or not: while a vCPU is off or waits, its list registers
-/// must not end a WFI of EL2's.
+/// Enables or disables the guest's virtual interrupts. While a vCPU is off or waits, interrupts in
+/// its list registers must not end a WFI that EL2 executes.
 pub fn enable_virtual(enabled: bool) {
     switch_virtual(enabled);
     isb();
@@ -227,31 +233,31 @@ fn switch_virtual(enabled: bool) {
     icc::ich_hcr::write(if enabled { hcr | ICH_EN } else { hcr & !ICH_EN });
 }
 
-/// Holds all of the guest's interrupts back, or lets them through: while they are held neither its
-/// virtual ones nor the lines of guests interrupt this core or end a WFI.
+/// Holds all interrupts of guests back, or lets them through. While they are held, neither virtual
+/// interrupts nor physical interrupts of guests interrupt this core or end a WFI.
 pub fn hold_guests(held: bool) {
     switch_virtual(!held);
     icc::pmr::write(if held { OWN_ONLY.into() } else { 0xff });
     isb();
 }
 
-/// Holds every interrupt back: none ends a WFI of this core.
+/// Holds every interrupt back, so that none ends a WFI of this core.
 pub fn hold_all() {
     switch_virtual(false);
     icc::pmr::write(0);
     isb();
 }
 
-/// Whether this CPU has the system register interface: ID_AA64PFR0_EL1.GIC.
+/// Returns whether this core has the system register interface of the GIC (ID_AA64PFR0_EL1.GIC).
 #[must_use]
 pub fn present() -> bool {
-    // Without firmware el3.s has used the interface already; gem5 v24.0 has it, but its ID register
-    // reads as if there were none.
+    // On a board without firmware el3.s has used the interface already. The ID register is not read
+    // there, because gem5 v24.0 has the interface but its ID register reports none.
     cfg!(starts_in_el3) || id_register(4, 0) >> 24 & 0xf != 0
 }
 
-/// What of the virtual interface a vCPU takes along. The list registers are empty while no vCPU has
-/// the core: see `weir_vdev::gic::Gic::save`.
+/// The state of the virtual interface that is saved with a vCPU. It has no list registers, because
+/// they are empty while no vCPU has the core: see `weir_vdev::gic::Gic::save`.
 #[derive(Clone, Copy, Debug)]
 pub struct Interface {
     vmcr: u64,
@@ -260,10 +266,10 @@ pub struct Interface {
 }
 
 impl Interface {
-    /// As after reset: nothing pending, everything masked and disabled.
+    /// The state after reset: nothing pending, everything masked and disabled.
     pub const RESET: Self = Self { vmcr: 0, ap0r0: 0, ap1r0: 0 };
 
-    /// Reads it from this core.
+    /// Reads the state from this core.
     #[must_use]
     pub fn save() -> Self {
         Self {
@@ -273,17 +279,17 @@ impl Interface {
         }
     }
 
-    /// Which of its interrupts it signals to the core.
+    /// Returns which of its interrupts the virtual interface signals to the core.
     #[must_use]
     pub fn signaling(self) -> Signaling {
         Signaling::new(self.vmcr as u32, (self.ap0r0 | self.ap1r0) as u32)
     }
 
-    /// Puts it onto this core.
+    /// Writes the state to this core.
     pub fn load(self) {
-        // A GIC may fix ICC_SRE_EL2.Enable to 1 (IHI0069H 12.2.24). Then the guest before may have
-        // written this, and ISR and acknowledges of the next one would not be its virtual
-        // interface's.
+        // A GIC may fix ICC_SRE_EL2.Enable to 1 (IHI0069H 12.2.24). Then the previous guest may
+        // have written ICC_SRE_EL1, and reads of ISR and acknowledges by the next guest would not
+        // use its virtual interface.
         icc::sre_el1::write(SRE_EL1);
         icc::ich_vmcr::write(self.vmcr);
         icc::ich_ap0r0::write(self.ap0r0);

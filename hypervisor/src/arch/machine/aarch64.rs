@@ -5,12 +5,12 @@ use crate::arch::{Frame, sysreg::par_el1};
 use core::{arch::asm, arch::global_asm, ptr};
 pub use smccc::Smc as Firmware;
 
-/// Reads a system register. Its name is the recording backend's; `$asm` is the assembler's.
+/// Reads a system register. `$name` is its name in recordings; `$asm` is its name in the assembler.
 macro_rules! mrs {
     ($name:expr, $asm:expr) => {{
         let value: u64;
-        // SAFETY: reading a register of `sysreg` changes nothing, or only what its documentation
-        // says.
+        // SAFETY: reading a register of `sysreg` has no effect other than the one that its
+        // documentation states.
         unsafe {
             core::arch::asm!(
                 concat!("mrs {}, ", $asm),
@@ -26,8 +26,8 @@ macro_rules! mrs {
 macro_rules! msr {
     ($name:expr, $asm:expr, $value:expr) => {{
         let value: u64 = $value;
-        // SAFETY: the registers of `sysreg` configure what EL1 sees and the interrupt interface;
-        // those that decide over EL2's own memory (SCTLR_EL2, TTBR0_EL2, TCR_EL2, MAIR_EL2,
+        // SAFETY: the registers of `sysreg` configure what EL1 sees and the interrupt interface.
+        // The registers that control EL2's own memory (SCTLR_EL2, TTBR0_EL2, TCR_EL2, MAIR_EL2,
         // VBAR_EL2) are not among them.
         unsafe {
             core::arch::asm!(
@@ -39,7 +39,7 @@ macro_rules! msr {
     }};
 }
 
-/// Writes ones to a system register, which only act.
+/// Writes to a system register of which only the ones that are written have an effect.
 macro_rules! msr_act {
     ($name:expr, $asm:expr, $bits:expr) => {
         $crate::arch::machine::msr!($name, $asm, $bits)
@@ -49,8 +49,8 @@ macro_rules! msr_act {
 /// Executes an instruction without operands.
 macro_rules! execute {
     ($asm:expr) => {
-        // SAFETY: the instructions of `arch` are hints, barriers and invalidations, which cost time
-        // only.
+        // SAFETY: the instructions of `arch` are hints, barriers and invalidations, which only cost
+        // time.
         unsafe { core::arch::asm!($asm, options(nostack, preserves_flags)) }
     };
 }
@@ -64,7 +64,8 @@ pub struct Device {
 }
 
 impl Device {
-    /// The device with its registers at virtual address `base`; the name is for recordings.
+    /// Returns the device whose registers are at virtual address `base`; the name is used in
+    /// recordings only.
     ///
     /// # Safety
     ///
@@ -93,51 +94,54 @@ impl Device {
         unsafe { ptr::write_volatile((self.base + offset) as *mut T, value) }
     }
 
-    /// Writes `bits` to the register at `offset`, of which only the ones have an effect.
+    /// Writes `bits` to the register at `offset`, of which only the ones that are written have an
+    /// effect.
     #[inline(always)]
     pub(in crate::arch) fn act_at(self, offset: u64, bits: u32) {
         self.put(offset, bits);
     }
 }
 
-/// Stores where a device may be reading.
+/// Stores a value to memory that a device may be reading.
 #[inline(always)]
 pub fn store(place: &mut u64, value: u64) {
-    // SAFETY: a reference is a valid place; volatile, as the device reads it, too.
+    // SAFETY: a reference is a valid place. The store is volatile because the device also reads the
+    // place.
     unsafe { ptr::write_volatile(place, value) }
 }
 
 /// Executes hint `64 + N`.
 #[inline(always)]
 pub fn mark<const N: u32>() {
-    // SAFETY: an unallocated hint is a NOP. Not `nomem`: accesses stay on their side of it.
+    // SAFETY: an unallocated hint is a NOP. Not `nomem`, so that the compiler moves no access
+    // across it.
     unsafe { asm!("hint #{hint}", hint = const 64 + N, options(nostack, preserves_flags)) }
 }
 
-/// Waits until an interrupt is pending, masked or not, after all stores.
+/// Waits until an interrupt is pending, masked or not, after all earlier stores have completed.
 pub fn wait_for_interrupt() {
-    // SAFETY: WFI changes no state. The DSB completes earlier stores (to GIC registers above all)
-    // before the core sleeps.
+    // SAFETY: WFI changes no state. The DSB completes earlier stores, in particular those to GIC
+    // registers, before the core sleeps.
     unsafe { asm!("dsb sy", "wfi", options(nostack, preserves_flags)) }
 }
 
-/// Zero, which the compiler does not know.
+/// Returns a zero that the compiler does not know to be zero.
 #[inline(always)]
 pub fn opaque_zero() -> u64 {
     let zero;
-    // SAFETY: writes the register that it is given.
+    // SAFETY: writes only its output register.
     unsafe { asm!("mov {}, xzr", out(reg) zero, options(pure, nomem, nostack, preserves_flags)) }
     zero
 }
 
-/// `yield`.
+/// Executes `yield`.
 #[inline(always)]
 pub fn relax() {
     // SAFETY: a hint.
     unsafe { asm!("yield", options(nomem, nostack, preserves_flags)) }
 }
 
-/// Translates `va` by the tables of EL2 for a read; returns PAR_EL1.
+/// Translates `va` for a read by the tables of EL2; returns PAR_EL1.
 pub fn translate(va: u64) -> u64 {
     let par: u64;
     // SAFETY: a translation that nothing else depends on.
@@ -147,8 +151,8 @@ pub fn translate(va: u64) -> u64 {
     par
 }
 
-/// Translates `va` by the tables of the guest with its registers on this core, as for an access of
-/// EL1's; returns PAR_EL1.
+/// Translates `va` as an access of EL1 would, by the tables of the guest whose registers are on
+/// this core; returns PAR_EL1.
 pub fn translate_guest(va: u64, is_write: bool) -> u64 {
     // SAFETY: a translation that nothing else depends on.
     unsafe {
@@ -161,7 +165,8 @@ pub fn translate_guest(va: u64, is_write: bool) -> u64 {
     par_el1::read()
 }
 
-/// Writes the lines that overlap `len` mapped bytes at `va` back to memory and drops them.
+/// Writes the cache lines that overlap `len` mapped bytes at `va` back to memory and invalidates
+/// them.
 pub fn clean(va: u64, len: u64, line: u64) {
     for at in (va & !(line - 1)..va + len).step_by(line as usize) {
         // SAFETY: maintenance by virtual address changes no contents.
@@ -173,8 +178,8 @@ pub fn clean(va: u64, len: u64, line: u64) {
 ///
 /// # Safety
 ///
-/// They are mapped Normal and writable, nothing of EL2's refers to them, and `va` and `len` are
-/// multiples of the page.
+/// The bytes are mapped as Normal memory and writable, EL2 has no reference to them, and `va` and
+/// `len` are multiples of the page size.
 pub unsafe fn zero(va: u64, len: u64, block: u64, line: u64) {
     if block != line {
         for at in (va..va + len).step_by(block as usize) {
@@ -203,9 +208,9 @@ pub type Vectors = [u128; 32];
 
 macro_rules! vectors {
     ($op:literal, $place:expr) => {
-        // SAFETY: 512 bytes at the place are borrowed by the caller for what `$op` does. The
-        // hypervisor is built without FP and SIMD (softfloat), so these registers hold the guest's
-        // values only.
+        // SAFETY: the caller borrows the 512 bytes at `$place` for what `$op` does. The hypervisor
+        // is built without FP and SIMD (softfloat), so these registers hold only values of the
+        // guest.
         unsafe {
             asm!(
                 ".arch_extension fp",
@@ -224,21 +229,21 @@ macro_rules! vectors {
     };
 }
 
-/// Takes the FP and SIMD registers of this core.
+/// Saves the FP and SIMD registers of this core.
 #[inline(always)]
 pub fn save_vectors(vectors: &mut Vectors) {
     vectors!("stp", ptr::from_mut(vectors));
 }
 
-/// Puts them onto this core.
+/// Loads the FP and SIMD registers of this core.
 #[inline(always)]
 pub fn load_vectors(vectors: &Vectors) {
     vectors!("ldp", ptr::from_ref(vectors));
 }
 
-// The only vector that can be taken while D, I and F are masked and no instruction faults is that
-// of an SError at EL2, which returns. The exception overwrites the registers that describe the
-// guest's, so these are put back.
+// While D, I and F are masked and no instruction faults, the only exception that can be taken is an
+// SError at EL2; its vector returns at once. The exception overwrites the registers that describe
+// the guest's exception, so these are restored.
 global_asm!(
     ".pushsection .text.take_serror, \"ax\"",
     ".balign 2048",
@@ -270,21 +275,21 @@ global_asm!(
     ".popsection",
 );
 
-/// Takes the SError that is pending, and drops it.
+/// Takes the pending SError and discards it.
 pub fn take_serror() {
-    // SAFETY: it changes x0 to x4, which the C calling convention lets it, and nothing else: it
+    // SAFETY: it changes x0 to x4, as the C calling convention allows, and nothing else. It
     // restores VBAR_EL2, ELR_EL2, SPSR_EL2 and ESR_EL2, and SErrors are masked at EL2 before and
     // after.
     unsafe { symbols::take_serror() }
 }
 
-/// Enters the guest with the general registers at `frame`, the top of this core's stack. Gives up
-/// this stack.
+/// Enters the guest with the general registers at `frame`, which is the top of this core's stack.
+/// Gives up this stack.
 ///
 /// # Safety
 ///
-/// The frame holds the registers of the guest with its system registers on the core, and no value
-/// above it on this stack is used again.
+/// The frame holds the registers of the guest whose system registers are on the core, and no value
+/// above the frame on this stack is used again.
 pub unsafe fn resume(frame: *const Frame) -> ! {
     // SAFETY: the contract.
     unsafe { symbols::resume(frame) }
@@ -295,28 +300,28 @@ pub unsafe fn resume(frame: *const Frame) -> ! {
 ///
 /// # Safety
 ///
-/// The frame holds the registers of the guest with its system registers on the core, and `stack`
-/// is where [`resume`]'s frame ends.
+/// The frame holds the registers of the guest whose system registers are on the core, and `stack`
+/// is the address at which the frame of [`resume`] ends.
 pub unsafe fn enter(frame: &Frame, stack: u64) -> ! {
     // SAFETY: the contract.
     unsafe { symbols::enter(frame, stack) }
 }
 
-/// The place of the guest's general registers below `top`, the top of this core's stack.
+/// Returns the place of the guest's general registers below `top`, the top of this core's stack.
 #[inline(always)]
 #[must_use]
 pub fn frame_below(top: u64) -> *mut Frame {
     (top as *mut Frame).wrapping_sub(1)
 }
 
-/// The check sum of an image, as `weir_abi::checksum` computes it (CRC-32, ISO HDLC). The core has
-/// the instructions: `sysreg::has_crc32`.
+/// Returns the check sum of an image, as `weir_abi::checksum` computes it (CRC-32, ISO HDLC). The
+/// core must have the CRC32 instructions: `sysreg::has_crc32`.
 pub fn crc32(bytes: &[u8]) -> u32 {
     let (words, rest) = bytes.as_chunks::<8>();
     let mut sum = !0u32;
     for word in words {
         let word = u64::from_le_bytes(*word);
-        // SAFETY: changes nothing but its operand, see above.
+        // SAFETY: changes only its operand. The core has the instruction, see above.
         unsafe {
             asm!(
                 ".arch_extension crc",
@@ -345,7 +350,7 @@ pub fn crc32(bytes: &[u8]) -> u32 {
 /// Copies the registers of a frame.
 #[inline(always)]
 pub fn copy_frame(from: &Frame, to: &mut Frame) {
-    // SAFETY: both are 256 bytes that are borrowed for this, `to` alone.
+    // SAFETY: both frames are 256 bytes that are borrowed here; only `to` is written.
     unsafe {
         asm!(
             ".irp at, 0, 32, 64, 96, 128, 160, 192, 224",
@@ -361,21 +366,21 @@ pub fn copy_frame(from: &Frame, to: &mut Frame) {
     }
 }
 
-/// Ends a simulation of gem5 at once: its pseudo-instruction "exit", which takes the delay in x0.
-/// Undefined on any other machine.
+/// Ends a gem5 simulation at once by its pseudo-instruction "exit", which takes the delay in x0.
+/// The instruction is undefined on any other machine.
 pub fn end_simulation() {
-    // SAFETY: `start` comes here only if the board's power is `Power::Gem5`: the simulator acts on
-    // it, and changes no register.
+    // SAFETY: `start` calls this only if the board's power is `Power::Gem5`; the simulator executes
+    // the instruction and changes no register.
     unsafe { asm!(".inst 0xff210110", in("x0") 0_u64, options(nostack)) };
 }
 
-/// Goes on in the copy of the trampoline at physical address `to`, from the one at `from`, by the
-/// tables that the copy names, at `boot::boot_moved`.
+/// Continues in the copy of the trampoline at physical address `to`, from the trampoline at `from`,
+/// by the tables that the copy names, at `boot::boot_moved`.
 ///
 /// # Safety
 ///
-/// Both are the trampoline, the copy in memory and not only in caches, and its tables map the
-/// image.
+/// Both addresses hold the trampoline. The copy is in memory and not only in caches, and its tables
+/// map the image.
 pub unsafe fn move_in(from: u64, to: u64) -> ! {
     // SAFETY: the contract.
     unsafe { symbols::move_in(from, to) }
@@ -406,50 +411,51 @@ mod symbols {
 pub mod image {
     use super::symbols;
 
-    /// One above the last byte of code.
+    /// Returns the address behind the last byte of code.
     #[must_use]
     pub fn text_end() -> u64 {
         (&raw const symbols::__text_end) as u64
     }
 
-    /// One above the last constant.
+    /// Returns the address behind the last constant.
     #[must_use]
     pub fn rodata_end() -> u64 {
         (&raw const symbols::__rodata_end) as u64
     }
 
-    /// One above the last byte that is in the image file; .bss follows.
+    /// Returns the address behind the last byte of the image file; .bss follows.
     #[must_use]
     pub fn file_end() -> u64 {
         (&raw const symbols::__file_end) as u64
     }
 
-    /// One above the last variable that is zero at the start; those without a value at the start
-    /// follow.
+    /// Returns the address behind the last variable that is zero at the start; variables without an
+    /// initial value follow.
     #[must_use]
     pub fn bss_end() -> u64 {
         (&raw const symbols::__bss_end) as u64
     }
 
-    /// One above the last variable; the stacks follow.
+    /// Returns the address behind the last variable; the stacks follow.
     #[must_use]
     pub fn data_end() -> u64 {
         (&raw const symbols::__data_end) as u64
     }
 
-    /// One above the last stack.
+    /// Returns the address behind the last stack.
     #[must_use]
     pub fn end() -> u64 {
         (&raw const symbols::__image_end) as u64
     }
 
-    /// The trampoline's variable that holds the physical address of the tables of stage 1.
+    /// Returns the address of the trampoline's variable that holds the physical address of the
+    /// stage 1 tables.
     #[must_use]
     pub fn stage1_root() -> u64 {
         (&raw const symbols::stage1_root) as u64
     }
 
-    /// Where the other cores start.
+    /// Returns the address at which the other cores start.
     #[must_use]
     pub fn secondary_start() -> u64 {
         symbols::secondary_start as *const () as u64

@@ -1,10 +1,10 @@
-//! What EL2 asks of the machine: system registers, device registers, instructions with an effect,
-//! calls of the firmware. There are two backends with the same items. On a board each one is the
-//! instruction itself; on the host, where the tests run, each one is recorded and answered from a
-//! table.
+//! The operations that EL2 performs on the machine: accesses to system registers and device
+//! registers, instructions with an effect, calls of the firmware. There are two backends with the
+//! same items. On a board each operation is the instruction itself; on the host, where the tests
+//! run, each one is recorded and answered from a table.
 //!
-//! Nothing outside of the backend for boards is assembly but the vectors, the start of a core
-//! (`entry`) and `copy.s`.
+//! Outside of the backend for boards, only the vectors, the start of a core (`entry`) and `copy.s`
+//! are assembly.
 
 #[cfg(target_os = "none")]
 mod aarch64;
@@ -18,7 +18,7 @@ pub use recording::*;
 
 /// Widths of a device register.
 pub trait Width: Copy + Into<u64> + TryFrom<u64> {
-    /// Bytes.
+    /// Width in bytes.
     const BYTES: u64 = size_of::<Self>() as u64;
 }
 

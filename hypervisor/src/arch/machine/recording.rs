@@ -1,5 +1,5 @@
-//! The backend for tests on the host: a machine of the calling thread that writes down what is done
-//! to it.
+//! The backend for tests on the host: a machine of the calling thread that records the operations
+//! performed on it.
 //!
 //! A recording is a list of lines, in order:
 //!
@@ -8,10 +8,10 @@
 //!   follows for another width;
 //! - `gicd+0x100 acts 0x1`, `pmovsclr_el0 acts 0x3`: a write to a register of which only the ones
 //!   have an effect;
-//! - `stream+0x8 = 0x0`: a store to memory that a device reads, of a place that the test has named;
+//! - `stream+0x8 = 0x0`: a store to memory that a device reads, at a place that the test has named;
 //! - `dsb sy`, `tlbi alle2`, `smc 0x84000008`: an instruction.
 //!
-//! Reads are answered by what was written or [`set`] last, and 0 otherwise.
+//! A read returns the value that was last written or [`set`], or 0 if there is none.
 
 use super::Width;
 use crate::arch::Frame;
@@ -24,7 +24,7 @@ use std::{
     ptr, thread,
 };
 
-/// Turns of a loop that waits, after which a test fails: nothing answers.
+/// Number of iterations of a polling loop after which a test fails, because nothing answers.
 const MOST_TURNS: u32 = 1_000_000;
 
 #[derive(Default)]
@@ -32,18 +32,18 @@ struct Machine {
     lines: Vec<String>,
     reads: Vec<String>,
     values: HashMap<String, u64>,
-    /// What the next reads are answered by.
+    /// The answers to the next reads of a register.
     next: HashMap<String, Vec<u64>>,
-    /// What a device does when its register is written: it gets the value, and may [`set`]
-    /// registers.
+    /// The reaction of a device to a write to its register: the function gets the value, and may
+    /// [`set`] registers.
     reactions: HashMap<String, fn(u64)>,
-    /// Names of memory, its first byte, its length.
+    /// Named memory: name, address of the first byte, length.
     memory: Vec<(&'static str, u64, u64)>,
     vectors: Vectors,
     turns: u32,
-    /// The interrupts that end the next waits; `None` where a wait ends at once.
+    /// The interrupts that end the next waits; `None` if every wait ends at once.
     wakes: Option<VecDeque<fn()>>,
-    /// The guest's general registers, in memory of this thread alone.
+    /// The guest's general registers; each thread has its own.
     frame: Option<&'static mut Frame>,
 }
 
@@ -67,7 +67,7 @@ fn read(name: &str) -> u64 {
             return next.remove(0);
         }
         let value = machine.values.get(name).copied().unwrap_or(0);
-        // Time passes.
+        // Each read of the counter advances the time.
         if name == "cntpct_el0" {
             machine.values.insert(name.to_string(), value + 1);
         }
@@ -75,7 +75,7 @@ fn read(name: &str) -> u64 {
     })
 }
 
-/// What happens when `name` is written: it keeps the value, and a reaction follows.
+/// Stores the value of `name` and calls the reaction to the write.
 fn write(name: &str, value: u64) {
     set(name, value);
     react(name, value);
@@ -97,34 +97,35 @@ pub fn reads() -> Vec<String> {
     with(|machine| mem::take(&mut machine.reads))
 }
 
-/// Sets what a register reads as, by its name in recordings: `ich_vtr`, `gicd+0x4`. A call of the
-/// firmware returns in x0 what is set for `smc 0x84000000`, or else -1.
+/// Sets the value that a register reads as, by its name in recordings: `ich_vtr`, `gicd+0x4`. A
+/// firmware call returns in x0 the value set for its name (`smc 0x84000000`), or -1.
 pub fn set(name: &str, value: u64) {
     with(|machine| machine.values.insert(name.to_string(), value));
 }
 
-/// Answers the next reads of a register, or calls of the firmware, by `values`, in this order.
+/// Sets the answers to the next reads of a register, or to the next calls of a firmware function,
+/// in this order.
 pub fn set_next(name: &str, values: &[u64]) {
     with(|machine| machine.next.insert(name.to_string(), values.to_vec()));
 }
 
-/// Returns what a register reads as.
+/// Returns the value that a register reads as.
 pub fn value(name: &str) -> u64 {
     with(|machine| machine.values.get(name).copied().unwrap_or(0))
 }
 
-/// Calls `reaction`, instead of an earlier one, whenever register `name` is written.
+/// Calls `reaction` whenever register `name` is written; replaces an earlier reaction.
 pub fn on_write(name: &str, reaction: fn(u64)) {
     with(|machine| machine.reactions.insert(name.to_string(), reaction));
 }
 
-/// Names memory with recorded stores.
+/// Names memory whose stores are recorded.
 pub fn watch<T>(name: &'static str, place: &T) {
     let base = ptr::from_ref(place) as u64;
     with(|machine| machine.memory.push((name, base, size_of::<T>() as u64)));
 }
 
-/// Reads register `name`; for the macro of the same name in lists of registers.
+/// Reads register `name`; called by the macro `mrs`.
 pub fn read_register(name: &str) -> u64 {
     read(name)
 }
@@ -135,7 +136,7 @@ pub fn write_register(name: &str, value: u64) {
     write(name, value);
 }
 
-/// Writes ones to register `name`, which only act.
+/// Writes to register `name`, of which only the ones that are written have an effect.
 pub fn act_register(name: &str, bits: u64) {
     note(format_args!("{name} acts {bits:#x}"));
     react(name, bits);
@@ -180,11 +181,11 @@ pub struct Device {
 }
 
 impl Device {
-    /// The device `name`.
+    /// Returns the device `name`.
     ///
     /// # Safety
     ///
-    /// That of the backend for boards; here there is no memory behind it.
+    /// The contract of the backend for boards; here there is no memory behind the device.
     pub const unsafe fn new(name: &'static str, _base: u64) -> Self {
         Self { name, offset: 0 }
     }
@@ -216,13 +217,14 @@ impl Device {
         write(&name, value);
     }
 
-    /// Writes `bits` to the register at `offset`, of which only the ones have an effect.
+    /// Writes `bits` to the register at `offset`, of which only the ones that are written have an
+    /// effect.
     pub(in crate::arch) fn act_at(self, offset: u64, bits: u32) {
         act_register(&self.register(offset), bits.into());
     }
 }
 
-/// Stores where a device may be reading.
+/// Stores a value to memory that a device may be reading.
 pub fn store(place: &mut u64, value: u64) {
     let at = ptr::from_mut(place) as u64;
     *place = value;
@@ -240,14 +242,14 @@ pub fn mark<const N: u32>() {
     note(format_args!("hint #{}", 64 + N));
 }
 
-/// From now on the core's waits for an interrupt end by `wakes`, one after the other, and the next
-/// one unwinds with [`Asleep`].
+/// Makes `wakes` end the core's next waits for an interrupt, one after the other; the wait after
+/// the last of them unwinds with [`Asleep`].
 pub fn wake_by(wakes: &[fn()]) {
     with(|machine| machine.wakes = Some(wakes.iter().copied().collect()));
 }
 
-/// The core waits for an interrupt that does not come: the payload by which
-/// [`wait_for_interrupt`] unwinds.
+/// The payload by which [`wait_for_interrupt`] unwinds if the core waits for an interrupt that does
+/// not come.
 pub struct Asleep;
 
 /// Waits for an interrupt.
@@ -261,17 +263,17 @@ pub fn wait_for_interrupt() {
     }
 }
 
-/// The check sum of an image.
+/// Returns the check sum of an image.
 pub fn crc32(bytes: &[u8]) -> u32 {
     weir_abi::checksum(bytes)
 }
 
-/// Zero.
+/// Returns zero.
 pub fn opaque_zero() -> u64 {
     0
 }
 
-/// A turn of a loop that waits.
+/// Counts one iteration of a polling loop.
 pub fn relax() {
     let turns = with(|machine| {
         machine.turns += 1;
@@ -281,28 +283,28 @@ pub fn relax() {
     thread::yield_now();
 }
 
-/// Translates `va`, which is its own physical address here; returns PAR_EL1.
+/// Translates `va`, which equals its physical address here; returns PAR_EL1.
 pub fn translate(va: u64) -> u64 {
     va & !0xfff
 }
 
-/// Translates `va` of the guest, which is Normal memory at its own physical address here; returns
-/// PAR_EL1.
+/// Translates `va` of the guest, which is Normal memory and equals its physical address here;
+/// returns PAR_EL1.
 pub fn translate_guest(va: u64, is_write: bool) -> u64 {
     note(format_args!("at s12e1{} {va:#x}", if is_write { 'w' } else { 'r' }));
     0xff << 56 | va & !0xfff
 }
 
-/// Cleans the lines of `len` bytes at `va`.
+/// Records that the cache lines of `len` bytes at `va` are cleaned.
 pub fn clean(va: u64, len: u64, _line: u64) {
     note(format_args!("dc civac {va:#x} to {:#x}", va + len));
 }
 
-/// Zeroes `len` bytes at `va`.
+/// Records that `len` bytes at `va` are zeroed.
 ///
 /// # Safety
 ///
-/// That of the backend for boards; here they are left as they are.
+/// The contract of the backend for boards; here the bytes are left unchanged.
 pub unsafe fn zero(va: u64, len: u64, _block: u64, _line: u64) {
     note(format_args!("dc zva {va:#x} to {:#x}", va + len));
 }
@@ -310,31 +312,31 @@ pub unsafe fn zero(va: u64, len: u64, _block: u64, _line: u64) {
 /// The FP and SIMD registers q0 to q31.
 pub type Vectors = [u128; 32];
 
-/// Takes the FP and SIMD registers of this core.
+/// Saves the FP and SIMD registers of this core.
 pub fn save_vectors(vectors: &mut Vectors) {
     *vectors = with(|machine| machine.vectors);
 }
 
-/// Puts them onto this core.
+/// Loads the FP and SIMD registers of this core.
 pub fn load_vectors(vectors: &Vectors) {
     note("vectors");
     with(|machine| machine.vectors = *vectors);
 }
 
-/// Takes the SError that is pending.
+/// Takes the pending SError.
 pub fn take_serror() {
     note("SError taken");
     set("isr_el1", 0);
 }
 
-/// The guest was entered: the payload by which [`resume`] unwinds.
+/// The payload by which [`resume`] unwinds when the guest is entered.
 pub struct Entered;
 
 /// Enters the guest: unwinds with [`Entered`].
 ///
 /// # Safety
 ///
-/// That of the backend for boards.
+/// The contract of the backend for boards.
 pub unsafe fn resume(_frame: *const Frame) -> ! {
     note("eret");
     resume_unwind(Box::new(Entered))
@@ -344,7 +346,7 @@ pub unsafe fn resume(_frame: *const Frame) -> ! {
 ///
 /// # Safety
 ///
-/// None is needed here; the other backend has a contract.
+/// Nothing is required here; the backend for boards has a contract.
 pub unsafe fn enter(frame: &Frame, _stack: u64) -> ! {
     with(|machine| **machine.frame.get_or_insert_with(new_frame) = *frame);
     note("eret");
@@ -355,7 +357,7 @@ fn new_frame() -> &'static mut Frame {
     Box::leak(Box::new(Frame::new(0)))
 }
 
-/// The place of the guest's general registers, of this thread's machine.
+/// Returns the place of the guest's general registers in this thread's machine.
 pub fn frame_below(_top: u64) -> *mut Frame {
     with(|machine| ptr::from_mut(*machine.frame.get_or_insert_with(new_frame)))
 }
@@ -370,17 +372,17 @@ pub fn end_simulation() {
     note("m5 exit");
 }
 
-/// Goes on in the copy of the trampoline at `to`: unwinds with [`Entered`].
+/// Continues in the copy of the trampoline at `to`: unwinds with [`Entered`].
 ///
 /// # Safety
 ///
-/// That of the backend for boards.
+/// The contract of the backend for boards.
 pub unsafe fn move_in(from: u64, to: u64) -> ! {
     note(format_args!("moves from {from:#x} to {to:#x}"));
     resume_unwind(Box::new(Entered))
 }
 
-/// The firmware, called by SMC.
+/// The firmware, which is called by SMC.
 pub struct Firmware;
 
 impl Firmware {
@@ -418,49 +420,50 @@ impl smccc::Call for Firmware {
 pub mod image {
     use crate::arch::memory::HYP_BASE;
 
-    /// One above the last byte of code.
+    /// Returns the address behind the last byte of code.
     #[must_use]
     pub fn text_end() -> u64 {
         HYP_BASE + 0x4_0000
     }
 
-    /// One above the last constant.
+    /// Returns the address behind the last constant.
     #[must_use]
     pub fn rodata_end() -> u64 {
         HYP_BASE + 0x6_0000
     }
 
-    /// One above the last byte that is in the image file.
+    /// Returns the address behind the last byte of the image file.
     #[must_use]
     pub fn file_end() -> u64 {
         HYP_BASE + 0x8_0000
     }
 
-    /// One above the last variable that is zero at the start.
+    /// Returns the address behind the last variable that is zero at the start.
     #[must_use]
     pub fn bss_end() -> u64 {
         HYP_BASE + 0xc_0000
     }
 
-    /// One above the last variable.
+    /// Returns the address behind the last variable.
     #[must_use]
     pub fn data_end() -> u64 {
         HYP_BASE + 0x10_0000
     }
 
-    /// One above the last stack.
+    /// Returns the address behind the last stack.
     #[must_use]
     pub fn end() -> u64 {
         HYP_BASE + 0x18_0000
     }
 
-    /// The trampoline's variable that holds the address of the tables of stage 1.
+    /// Returns the address of the trampoline's variable that holds the address of the stage 1
+    /// tables.
     #[must_use]
     pub fn stage1_root() -> u64 {
         HYP_BASE + 0x800
     }
 
-    /// Where the other cores start.
+    /// Returns the address at which the other cores start.
     #[must_use]
     pub fn secondary_start() -> u64 {
         HYP_BASE + 0x400

@@ -1,4 +1,4 @@
-//! What EL2's address space needs where memory is divided into page classes.
+//! The parts of EL2's address space that exist only if memory is divided into page classes.
 
 use super::{
     ALL_WINDOWS, Attributes, EXCHANGE, FIRST_WINDOW_TABLE, HYP_BASE, IMAGE_OFFSET, PACKED, PAGE,
@@ -13,17 +13,18 @@ use weir_paging::{
     table::{Builder, MapError, Table, stage1},
 };
 
-/// Bytes of the hypervisor in memory, with its stacks.
+/// Returns the size of the hypervisor in memory in bytes, with its stacks.
 fn image_len() -> u64 {
     image::end() - HYP_BASE
 }
 
-/// Bytes of the hypervisor before its stacks.
+/// Returns the size of the hypervisor in bytes, without its stacks.
 fn program_len() -> u64 {
     image::data_end() - HYP_BASE
 }
 
-/// How the page of the image at `va` is mapped; a stack's guard is not.
+/// Returns the attributes with which the page of the image at `va` is mapped; none for the guard of
+/// a stack.
 pub(super) fn image_attributes(va: u64) -> Option<Attributes> {
     if va < image::text_end() {
         Some(stage1::CODE)
@@ -37,19 +38,19 @@ pub(super) fn image_attributes(va: u64) -> Option<Attributes> {
 }
 
 impl Stage1 {
-    /// Moves the image, and the packed system behind it, to the pages of the hypervisor's page
-    /// classes that `weir build` chose, what is kept of each VM to that VM's own (`kept_page`
-    /// returns the page for an address of the image), and continues at `boot::boot_moved`, by
-    /// tables that know the new places alone.
+    /// Moves the image, and the packed system behind it, to the pages that `weir build` chose from
+    /// the hypervisor's page classes, and moves EL2's state of each VM to pages of that VM
+    /// (`kept_page` returns the page for an address of the image). Continues at `boot::boot_moved`,
+    /// with tables that map only the new places.
     ///
     /// # Safety
     ///
-    /// Called on the boot core, before it starts another, with the system that
+    /// Called on the boot core, before it starts another core, with the system that
     /// [`Stage1::read_only`] mapped in slot 0.
     ///
     /// # Errors
     ///
-    /// [`MapError`] when the pages or the tables don't suffice. Nothing has moved then.
+    /// Returns [`MapError`] if the pages or the tables do not suffice. Then nothing has moved.
     pub unsafe fn move_in(
         system: &PackedSystem<'static>,
         kept_page: impl Fn(&PackedSystem<'static>, u64) -> Option<u64>,
@@ -72,12 +73,12 @@ impl Stage1 {
             first,
             STAGE1_TABLES as u64 * PAGE,
         );
-        // SAFETY: no other core runs, and the pairs that cores take come later.
+        // SAFETY: no other core runs, and the cores take their pairs of windows later.
         let mut window = unsafe { Window::all() };
         window.lend(&mut homes(), stage1::READ_WRITE, |copy, _| {
             let root = first;
-            // SAFETY: the window has the pages of the image's copy in order, so the tables' are
-            // there, aligned; nothing else uses them.
+            // SAFETY: the window maps the pages of the image's copy in order, so the tables' pages
+            // are in it, aligned; nothing else uses them.
             let tables = unsafe { &mut *((copy + tables_at) as *mut [Table; STAGE1_TABLES]) };
             let mut builder = Builder::in_pages(tables, &table_pages)?;
             for page in 0..image_pages {
@@ -98,11 +99,11 @@ impl Stage1 {
             FIRST_WINDOW_TABLE.store(furnish(&mut builder)?, Ordering::Relaxed);
             let old = in_image(HYP_BASE);
             IMAGE_OFFSET.store(trampoline.wrapping_sub(HYP_BASE), Ordering::Relaxed);
-            // SAFETY: the window has the copy's pages, writable, and none of them is one of the
-            // image's own (`PackedSystem::parse` keeps what it places off the image). From here on
-            // nothing of the image changes any more. The new tables were written above and are left
-            // out, as is .noinit, which `bring_up` begins with. `move_in` needs of the copy only
-            // what is written here.
+            // SAFETY: the window maps the pages of the copy, writable, and none of them is a page
+            // of the image itself (`PackedSystem::parse` rejects placements on the image). From
+            // here on the image does not change. The new tables were written above and are not
+            // overwritten, nor is .noinit, which `bring_up` initializes. `move_in` needs of the
+            // copy only what is written here.
             unsafe {
                 let behind = tables_at + size_of::<Tables<STAGE1_TABLES>>() as u64;
                 for (from, to) in [(0, tables_at), (behind, image::bss_end() - HYP_BASE)] {
@@ -120,12 +121,12 @@ impl Stage1 {
 }
 
 impl Window {
-    /// All windows as one.
+    /// Returns all windows as one.
     ///
     /// # Safety
     ///
-    /// Called on the boot core, after [`Stage1::begin`], before it starts another; no other window
-    /// is in use.
+    /// Called on the boot core, after [`Stage1::begin`], before it starts another core; no other
+    /// window is in use.
     #[must_use]
     pub unsafe fn all() -> Self {
         // SAFETY: by the contract.

@@ -2,7 +2,7 @@ use super::{divided::image_attributes, *};
 use crate::arch::machine::{recorded, set, value};
 use weir_units::Ipa;
 
-/// A window.
+/// Returns a window over an empty table.
 fn window() -> Window {
     let Table(entries) = Box::leak(Box::new(Table::EMPTY));
     Window { entries: &mut entries[..WINDOW_PAGES], va: WINDOWS }
@@ -12,7 +12,8 @@ fn window() -> Window {
 fn a_lent_page_is_forgotten_before_it_is_another() {
     let mut window = window();
     let first: *const [u64; 3] = window.entries.as_ptr().cast();
-    // SAFETY: the entries are leaked, and the window changes them only in between.
+    // SAFETY: the entries are leaked, and the window changes them only between calls of this
+    // closure.
     let entries = || unsafe { *first };
     let pages = &mut [0x4800_0000, 0x4900_0000].into_iter();
     let lent = window.lend(pages, stage1::READ_WRITE, |va, len| {
@@ -26,7 +27,8 @@ fn a_lent_page_is_forgotten_before_it_is_another() {
     assert_eq!(recorded(), ["dsb nshst", "tlbi alle2", "dsb nsh", "isb"]);
 }
 
-/// Stage 1 of a guest with `tcr_el1` and `sctlr_el1` is closed: walks first.
+/// Returns the recorded lines by which stage 1 of a guest with `tcr_el1` and `sctlr_el1` is closed:
+/// first its walks, then its MMU.
 fn closed(tcr: u64, sctlr: u64) -> Vec<String> {
     let (tcr, sctlr) = (tcr | 1 << 7 | 1 << 23, sctlr | 1);
     let lines = [
@@ -46,7 +48,7 @@ fn stage_2_is_switched_before_the_guest_is_entered() {
     lines.extend(switched);
     lines.push("isb".to_owned());
     assert_eq!(recorded(), lines);
-    // A new boot forgets what the one before had mapped.
+    // A new boot of a VM invalidates the translations of the previous boot.
     set("tcr_el1", 0);
     set("sctlr_el1", 0);
     enter_stage2(Pa(0x4810_0000), VmId(2));
@@ -65,8 +67,9 @@ fn hidden_pages_are_forgotten_on_every_core() {
     set("vttbr_el2", 0x1_0000_4900_0000);
     set("tcr_el1", 0x19);
     set("sctlr_el1", 0x30d0_1804);
-    // The root is none of the image's tables: no entry changes, and the TLBs forget all the same.
-    // SAFETY: so there is nothing to change.
+    // The root is not one of the image's tables, so no entry changes, but the TLBs are invalidated
+    // anyway.
+    // SAFETY: for the same reason there is no entry that could be changed concurrently.
     unsafe { show(Pa(0), VmId(1), Ipa(0x900_0000), PAGE, false) };
     let mut lines = closed(0x19, 0x30d0_1804);
     let with_its_tables = [

@@ -17,12 +17,12 @@ use weir_vdev::pmu::{CYCLES, GrantedCounters};
 /// PMCR_EL0.LC: the cycle counter overflows after 64 bits.
 const LONG_CYCLES: u64 = 1 << 6;
 
-/// The event counters of this core from number [`KEPT_COUNTERS`] on, and its cycle counter, of a VM
-/// that was granted so many.
+/// The cycle counter of this core and its event counters from number [`KEPT_COUNTERS`] on, which a
+/// VM was granted; the value is the number of these event counters.
 pub struct Granted(pub u8);
 
 impl Granted {
-    /// The guest's mask as the hardware's.
+    /// Converts a mask of the guest's counters to the hardware's numbering.
     fn mask(&self, mask: u32) -> u64 {
         let events = mask & ((1 << self.0) - 1);
         u64::from(events << KEPT_COUNTERS | mask & CYCLES)
@@ -82,7 +82,7 @@ impl GrantedCounters for Granted {
     fn set_interrupts(&mut self, mask: u32) {
         pmintenclr_el1::act(self.all() & !self.mask(mask));
         pmintenset_el1::act(self.mask(mask));
-        // The level must have fallen before the interrupt is deactivated.
+        // The interrupt line must be low before the interrupt is deactivated.
         isb();
     }
 

@@ -12,32 +12,32 @@ use crate::arch::{
 use weir_budget::Counts;
 use weir_vdev::pmu::may_count;
 
-/// Counters 0 and 1.
+/// Mask of counters 0 and 1.
 const BOTH: u64 = 3;
-/// How much later than counter 0 counter 1 overflows where both count the same. QEMU (7.2 to 10)
-/// plans its poll of an overflow one event early, finds none, and plans no other unless a counter
-/// overflows later still.
+/// Distance by which counter 1 overflows later than counter 0 if both count the same events. QEMU
+/// (7.2 to 10) schedules its poll of an overflow one event early, finds none, and schedules no
+/// other poll unless another counter overflows later.
 const LATER: u32 = 2;
-/// A counter is never set to overflow later than this, so that more than one overflow cannot pass
-/// unseen.
+/// Largest distance to an overflow, so that a counter cannot overflow twice without being noticed.
 const FARTHEST: u64 = 1 << 31;
 
-/// The two counters of a core as 64-bit ones, for its budget. A counter has 32 bits (PMUv3 before
-/// p5).
+/// The two counters of a core, extended to 64 bits, for its budget. A counter has 32 bits (PMUv3
+/// before p5).
 #[derive(Clone, Copy)]
 pub struct Pmu {
-    /// What was counted up to `from`.
+    /// The counts up to the moment at which the counters had the values `from`.
     counts: Counts,
-    /// The counters' values then.
+    /// The values of the counters when `counts` was last updated.
     from: [u32; 2],
-    /// Whether counter 1 counts something of its own.
+    /// Whether counter 1 counts another event than counter 0.
     two: bool,
-    /// What the two count.
+    /// The events that the two counters count.
     events: [u64; 2],
 }
 
 impl Pmu {
-    /// Returns the first of these events that the PMU of this core does not count. 0 is none.
+    /// Returns the first of these events that the PMU of this core does not count; event 0 means
+    /// none.
     #[must_use]
     pub fn missing(events: [u16; 2]) -> Option<u16> {
         if counters() < 2 {
@@ -47,20 +47,21 @@ impl Pmu {
         events.into_iter().find(|&event| event != 0 && !may_count(there, event))
     }
 
-    /// Starts the counters of this core: number 0 counts PMU event `reads`, 1 `writes`, at EL1 and
-    /// EL0; without the latter (0) both the former.
+    /// Starts the counters of this core: counter 0 counts PMU event `reads`, counter 1 counts
+    /// `writes`, at EL1 and EL0. If `writes` is 0, both count `reads`.
     #[must_use]
     pub fn start([reads, writes]: [u16; 2]) -> Self {
         let two = writes != 0;
         let events = [reads, if two { writes } else { reads }].map(u64::from);
         let mut pmu = Self { counts: Counts::ZERO, from: [0; 2], two, events };
-        // Only here: the register's LC becomes the guest's, if it was granted the cycle counter.
+        // PMCR_EL0 is written only here: its LC bit belongs to the guest if the guest was granted
+        // the cycle counter.
         pmcr_el0::write(ENABLE);
         pmu.resume();
         pmu
     }
 
-    /// Goes on counting on this core; its counters were another owner's or unused meanwhile.
+    /// Resumes counting on this core after its counters had another owner or were unused.
     pub fn resume(&mut self) {
         // P, U, NSK, NSU, NSH zero: EL1 and EL0 count, EL2 and EL3 don't.
         pmevtyper0_el0::write(self.events[0]);
@@ -74,8 +75,8 @@ impl Pmu {
         self.from = [0; 2];
     }
 
-    /// Stops this core's counters. What they counted was asked for; the next thing is
-    /// [`Pmu::resume`].
+    /// Stops this core's counters. The caller has read their values with [`Pmu::counts`]; the next
+    /// call is [`Pmu::resume`].
     pub fn suspend() {
         pmcntenclr_el0::act(BOTH);
         pmintenclr_el1::act(BOTH);
@@ -83,7 +84,7 @@ impl Pmu {
         isb();
     }
 
-    /// What was counted since [`Pmu::start`].
+    /// Returns the counts since [`Pmu::start`].
     #[inline(always)]
     pub fn counts(&mut self) -> Counts {
         let now = [pmevcntr0_el0::read() as u32, pmevcntr1_el0::read() as u32];
@@ -94,17 +95,18 @@ impl Pmu {
         self.counts
     }
 
-    /// Adds what EL2 did for the guest, which the counters leave out.
+    /// Adds the memory accesses of EL2 on behalf of the guest, which the counters leave out.
     pub fn charge(&mut self, accesses: Counts) {
         self.counts.reads += accesses.reads;
         self.counts.writes += if self.two { accesses.writes } else { 0 };
     }
 
-    /// Has the interrupt come when one of the counts reaches `limit`, or before; a pending
-    /// interrupt is forgotten. Right after [`Pmu::counts`].
+    /// Requests the interrupt for when one of the counts reaches `limit`, or earlier, and clears a
+    /// pending interrupt. Called directly after [`Pmu::counts`].
     #[inline(always)]
     pub fn interrupt_at(&mut self, limit: Counts) {
-        // A limit that is reached already is not asked for: the vCPU is suspended.
+        // A limit that is already reached is treated as 1 access away, because the vCPU is
+        // suspended then.
         let distance = |limit: u64, count: u64| limit.saturating_sub(count).clamp(1, FARTHEST);
         let from = |limit, count| 0u32.wrapping_sub(distance(limit, count) as u32);
         let reads = from(limit.reads, self.counts.reads);
@@ -115,7 +117,8 @@ impl Pmu {
         Self::forget();
     }
 
-    /// The same as [`Pmu::counts`] where both counters count the same.
+    /// Returns the read count, for when both counters count the same; otherwise like
+    /// [`Pmu::counts`].
     #[inline(always)]
     pub fn reads(&mut self) -> u64 {
         let now = pmevcntr0_el0::read() as u32;
@@ -124,8 +127,8 @@ impl Pmu {
         self.counts.reads
     }
 
-    /// Has the interrupt come after so many further reads, or before, where both counters count the
-    /// same; right after [`Pmu::reads`]. Takes effect at the next ISB.
+    /// Requests the interrupt for after `distance` further reads, or earlier, for when both
+    /// counters count the same. Called directly after [`Pmu::reads`]. Takes effect at the next ISB.
     #[inline(always)]
     pub fn interrupt_in_reads(&mut self, distance: u64) {
         let from = 0u32.wrapping_sub(distance.min(FARTHEST) as u32);
@@ -135,11 +138,11 @@ impl Pmu {
         pmovsclr_el0::act(BOTH);
     }
 
-    /// Forgets an overflow.
+    /// Clears a recorded overflow.
     #[inline(always)]
     pub fn forget() {
         pmovsclr_el0::act(BOTH);
-        // The level must have fallen before the interrupt is deactivated.
+        // The interrupt line must be low before the interrupt is deactivated.
         isb();
     }
 }

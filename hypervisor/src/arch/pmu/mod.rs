@@ -1,7 +1,7 @@
-//! The PMU (PMUv3, DDI0487 D11). Event counters 0 and 1 of each core are EL2's own: they count what
-//! its guest does, and nothing of EL2's. From 2 on they are the guest's, if its VM was granted
-//! some, and the cycle counter with them. All accesses of guests trap (MDCR_EL2.TPM and TPMCR);
-//! what becomes of them is decided in `weir_vdev::pmu`.
+//! The PMU (PMUv3, DDI0487 D11). Event counters 0 and 1 of each core belong to EL2: they count the
+//! accesses of the guest and none of EL2. The event counters from 2 on and the cycle counter belong
+//! to the guest, if its VM was granted some. All accesses of guests to the PMU trap (MDCR_EL2.TPM
+//! and TPMCR); `weir_vdev::pmu` decides what they do.
 
 pub mod granted;
 pub mod kept;
@@ -13,10 +13,10 @@ use super::{
 use crate::board::PMU_INTIDS;
 use weir_units::{CoreId, IntId};
 
-/// PMCR_EL0.E: those counters count that are enabled.
+/// PMCR_EL0.E: lets the enabled counters count.
 const ENABLE: u64 = 1;
 
-/// How many event counters this core has; 0 without a PMU.
+/// Returns how many event counters this core has; 0 if it has no PMU.
 #[must_use]
 pub fn counters() -> u64 {
     // ID_AA64DFR0_EL1.PMUVer: 0 without a PMU, 15 with one of another architecture.
@@ -26,18 +26,18 @@ pub fn counters() -> u64 {
     }
 }
 
-/// The interrupt of core `core`'s PMU.
+/// Returns the interrupt of core `core`'s PMU.
 #[must_use]
 pub fn pmu_intid(core: CoreId) -> IntId {
     intid_of(&PMU_INTIDS, core)
 }
 
-/// The interrupt of core `core`'s PMU on a board with these interrupts.
+/// Returns the interrupt of core `core`'s PMU on a board whose PMUs have the interrupts `intids`.
 fn intid_of(intids: &[u32], core: CoreId) -> IntId {
     intids.get(core.index()).or(intids.last()).map_or(gic::SPECIAL, |&intid| IntId(intid))
 }
 
-/// Whether this is the interrupt of a PMU.
+/// Returns whether `intid` is the interrupt of a PMU.
 #[inline(always)]
 #[must_use]
 pub fn is_pmu(intid: IntId) -> bool {

@@ -1,20 +1,20 @@
-//! Interrupts of PMUs on boards that the tests are not built for.
+//! Tests the PMU interrupts of boards that the tests are not built for.
 
 use super::*;
 use crate::arch::{gic::PhysicalLine, machine::recorded};
 #[cfg(feature = "gicv3")]
 use crate::board::CORES;
 
-/// Cortex-A53 on ZCU102: a shared interrupt for each core.
+/// Cortex-A53 on ZCU102: one shared interrupt per core.
 const ZCU102: [u32; 4] = [175, 176, 177, 178];
 
-/// The write that sends shared interrupt `intid` to core `core`.
+/// Returns the write that routes shared interrupt `intid` to core `core`.
 #[cfg(feature = "gicv2")]
 fn routed(intid: u32, core: u8) -> String {
     format!("gicd+{:#x} = {:#x} (8 bits)", 0x800 + intid, 1 << core)
 }
 
-/// The write that sends shared interrupt `intid` to core `core`.
+/// Returns the write that routes shared interrupt `intid` to core `core`.
 #[cfg(feature = "gicv3")]
 fn routed(intid: u32, core: u8) -> String {
     format!("gicd+{:#x} = {:#x} (64 bits)", 0x6000 + 8 * intid, CORES[usize::from(core)])
@@ -29,7 +29,7 @@ fn each_pmus_shared_interrupt_goes_to_its_core() {
         let enable =
             format!("gicd+{:#x} acts {:#x}", 0x100 + 4 * (intid / 32), 1u32 << (intid % 32));
         let priority = format!("gicd+{:#x} = 0x40 (8 bits)", 0x400 + intid);
-        // The line is enabled last: an overflow that is pending goes to its core.
+        // The interrupt is enabled last, so that a pending overflow goes to its core.
         assert_eq!(recorded(), [priority, routed(intid, core.0), enable]);
     }
 }

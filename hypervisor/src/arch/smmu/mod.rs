@@ -1,7 +1,7 @@
-//! The board's SMMU: what its devices reach of memory.
+//! The board's SMMU, which limits the memory that devices can reach.
 //!
-//! A device's accesses are a *stream*; what a VM's devices reach is a *domain*. A stream that is
-//! attached to no domain is aborted.
+//! The accesses of a device are a *stream*; the memory that the devices of a VM can reach is a
+//! *domain*. The SMMU aborts accesses of a stream that is attached to no domain.
 
 mod v3;
 
@@ -9,22 +9,22 @@ pub use v3::{attach, detach, init, take_faults};
 
 use weir_units::{Pa, VmId};
 
-/// What the devices of a VM reach.
+/// The memory that the devices of a VM can reach.
 #[derive(Clone, Copy, Debug)]
 pub struct Domain {
     /// The VM.
     pub vm: VmId,
-    /// Its tables, of the format that [`init`] gave.
+    /// The VM's translation tables, in the format that [`init`] returned.
     pub root: Pa,
 }
 
 impl Domain {
-    /// Tells its cached translations from others': above 0.
+    /// Returns the identifier that tags the domain's cached translations; it is above 0.
     fn id(&self) -> u16 {
         u16::from(self.vm.0) + 1
     }
 }
 
-/// The SMMU did not complete its commands.
+/// The SMMU did not complete its commands in time.
 #[derive(Clone, Copy, Debug)]
 pub struct Silent;

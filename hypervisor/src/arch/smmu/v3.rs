@@ -1,9 +1,9 @@
-//! SMMUv3 (IHI 0070): a stream table of two levels, a command queue that is empty whenever the
-//! lock is free, an event queue.
+//! SMMUv3 (IHI 0070): a two-level stream table, a command queue that is empty whenever the lock is
+//! free, and an event queue.
 //!
-//! It is asked to take part in nothing that cores broadcast; its caches are emptied by commands.
-//! What it reads and writes lies in pages of their own, which need not be adjacent, and it
-//! must see the cores' caches.
+//! The SMMU takes no part in maintenance that cores broadcast; commands invalidate its caches. The
+//! memory that it reads and writes lies in separate pages, which need not be adjacent. The SMMU
+//! must be coherent with the cores' caches.
 
 use super::{Domain, Silent};
 use crate::{
@@ -27,8 +27,7 @@ use weir_units::Pa;
 
 /// The SMMU.
 // SAFETY: `Stage1::begin` maps both pages of registers, and the registers below lie in them.
-// Reading changes nothing. What the SMMU is made to read and write is `Memory`, and the domains'
-// tables.
+// Reading changes nothing. The SMMU reads and writes only `Memory` and the tables of the domains.
 const SMMU: Device = unsafe { Device::new("smmu", memory::device(Pa(board::SMMU))) };
 
 /// Registers (chapter 6.3).
@@ -48,7 +47,7 @@ const CMDQ_BASE: Register<u32> = Register::at(0x90);
 const CMDQ_PROD: Register<u32> = Register::at(0x98);
 const CMDQ_CONS: Register<u32> = Register::at(0x9c);
 const EVENTQ_BASE: Register<u32> = Register::at(0xa0);
-/// On the second page of registers.
+/// Registers on the second page.
 const EVENTQ_PROD: Register<u32> = Register::at(0x1_00a8);
 const EVENTQ_CONS: Register<u32> = Register::at(0x1_00ac);
 
@@ -60,38 +59,38 @@ const CMDQEN: u32 = 1 << 3;
 const CACHED: u32 = 3 << 10 | 1 << 8 | 1 << 6 | 3 << 4 | 1 << 2 | 1;
 /// CR2: takes no part in broadcast TLB maintenance (PTM).
 const PRIVATE: u32 = 1 << 2;
-/// GBPA: abort what comes while translation is off; take the new value over.
+/// GBPA: aborts accesses that arrive while translation is off; takes over the new value.
 const GBPA_ABORT: u32 = 1 << 20;
 const GBPA_UPDATE: u32 = 1 << 31;
 /// IRQ_CTRL: the event queue's interrupt.
 const EVENTQ_IRQEN: u32 = 1 << 2;
 /// Base registers: allocate in the caches (RA, WA).
 const ALLOCATE: u64 = 1 << 62;
-/// An event record's flag in the producer index: records were lost.
+/// Flag in the producer index of the event queue: records were lost.
 const OVERFLOW: u32 = 1 << 31;
 
-/// log2 of the entries of each queue, which fill a page.
+/// log2 of the number of entries of each queue; each queue fits in a page.
 const COMMANDS: u32 = 8;
 const EVENTS: u32 = 7;
-/// Records that are taken at once, in one section with interrupts masked.
+/// Number of records that are taken at once, in one section with interrupts masked.
 const AT_ONCE: usize = 4;
-/// log2 of the streams, and of those in a page of the table's second level.
+/// log2 of the number of streams, and of the streams in a page of the table's second level.
 const STREAM_BITS: u32 = STREAM_LIMIT.ilog2();
 const SPLIT: u32 = 6;
 const LEVEL2: usize = 1 << (STREAM_BITS - SPLIT);
 
-/// How long the SMMU may take for a command. It waits for accesses that are under way, and those
-/// for memory.
+/// The longest time that the SMMU may take for a command. It waits for accesses that are under way,
+/// which in turn wait for memory.
 const PATIENCE_NS: u64 = 1_000_000_000;
 
 #[repr(C, align(4096))]
 struct Page<T>(T);
 
-/// What the SMMU reads and writes.
+/// The memory that the SMMU reads and writes.
 struct Memory {
     level1: Page<[u64; 512]>,
     streams: [Page<[SmmuEntry; 64]>; LEVEL2],
-    /// Where there is no stage 2: the context of each stream.
+    /// The context of each stream; used if the SMMU has no stage 2.
     contexts: [Page<[SmmuEntry; 64]>; LEVEL2],
     commands: Page<[SmmuCommand; 1 << COMMANDS]>,
     events: Page<[[u64; 4]; 1 << EVENTS]>,
@@ -112,7 +111,7 @@ fn write_base(register: Register<u32>, value: u64) {
     SMMU.write(register.nth(1), (value >> 32) as u32);
 }
 
-/// Polls until `done`, for a bounded time.
+/// Polls `done` until it is true, for a bounded time.
 fn wait_until(mut done: impl FnMut() -> bool) -> Result<(), Silent> {
     let start = timer::now_ns();
     while !done() {
@@ -134,17 +133,17 @@ fn write_acknowledged(
     wait_until(|| SMMU.read(acknowledge) == value)
 }
 
-/// Physical address of a page of [`Memory`].
+/// Returns the physical address of a page of [`Memory`].
 fn physical<T>(page: &Page<T>) -> u64 {
     memory::physical(ptr::from_ref(page) as u64).0
 }
 
-/// Brings the SMMU up with every stream aborted; on the boot core, once. Gives the format that it
-/// translates by.
+/// Initializes the SMMU with every stream aborted; called on the boot core, once. Returns the table
+/// format that the SMMU uses.
 ///
 /// # Errors
 ///
-/// What the SMMU lacks.
+/// Returns the capability that the SMMU lacks.
 pub fn init() -> Result<SmmuFormat, &'static str> {
     let (idr0, idr1, idr5) = (SMMU.read(IDR0), SMMU.read(IDR1), SMMU.read(IDR5));
     let format = match idr0 & 3 {
@@ -170,32 +169,33 @@ pub fn init() -> Result<SmmuFormat, &'static str> {
     Ok(format)
 }
 
-/// Lets the accesses of `streams` reach `domain`.
+/// Lets the accesses of `streams` reach the memory of `domain`.
 ///
 /// # Errors
 ///
-/// [`Silent`]: nothing is known then of what they reach.
+/// Returns [`Silent`]; then it is unknown which memory they can reach.
 pub fn attach(streams: impl Iterator<Item = u32> + Clone, domain: &Domain) -> Result<(), Silent> {
     DRIVER.lock().attach(streams, domain)
 }
 
-/// Aborts the accesses of `streams` from now on: when it returns none is under way, and nothing of
+/// Aborts the accesses of `streams` from now on: on return none is under way, and no translation of
 /// `domain` is cached.
 ///
 /// # Errors
 ///
-/// [`Silent`]: the domain's memory must not be used for anything else then.
+/// Returns [`Silent`]; then the domain's memory must not be reused.
 pub fn detach(streams: impl Iterator<Item = u32> + Clone, domain: &Domain) -> Result<(), Silent> {
     DRIVER.lock().detach(streams, domain)
 }
 
-/// The accesses that were refused since the last call, and whether more records wait: the first of
-/// each stream since it was attached, as the SMMU is told to record no more of a stream that had
-/// one. So whatever a device does, it makes EL2 work once.
+/// Returns the accesses that were refused since the last call, and whether more records wait. Only
+/// the first refused access of each stream since it was attached is reported, because the SMMU is
+/// told to record no more of a stream that had one. So a device can cause this work in EL2 only
+/// once.
 ///
 /// # Errors
 ///
-/// [`Silent`].
+/// Returns [`Silent`] if the SMMU does not complete its commands.
 pub fn take_faults() -> Result<([Option<SmmuFault>; AT_ONCE], bool), Silent> {
     DRIVER.lock().take_faults()
 }
@@ -225,8 +225,8 @@ impl Smmu {
         for stream in streams.clone() {
             self.translate(stream, domain, true);
         }
-        // Nothing of the domain is cached, as `detach` saw to that, and its tables were made before
-        // the SMMU was on.
+        // No translation of the domain is cached, because `detach` saw to that, and its tables were
+        // made before the SMMU was on.
         self.run(streams.map(smmu::forget_stream).chain([smmu::forget_domain(format, domain.id())]))
     }
 
@@ -244,7 +244,7 @@ impl Smmu {
 
     fn take_faults(&mut self) -> Result<([Option<SmmuFault>; AT_ONCE], bool), Silent> {
         let producer = SMMU.read(EVENTQ_PROD);
-        // The producer index before the records that it announces.
+        // The producer index is read before the records that it announces.
         dsb_sy();
         let mut faults = [None; AT_ONCE];
         let mut found = 0;
@@ -255,7 +255,7 @@ impl Smmu {
             let slot = self.events.slot();
             self.events = self.events.next();
             let Some(record) = self.memory.events.0.get(slot) else { continue };
-            // SAFETY: a reference is a valid place; volatile, as the SMMU wrote it.
+            // SAFETY: a reference is a valid place; volatile because the SMMU wrote it.
             let fault = SmmuFault::from_record(unsafe { ptr::read_volatile(record) });
             if self.silence(&fault)
                 && let Some(place) = faults.get_mut(found)
@@ -264,7 +264,7 @@ impl Smmu {
                 found += 1;
             }
         }
-        // The records have been read before their places are given back.
+        // The records are read before their places are given back.
         dsb_sy();
         SMMU.write(EVENTQ_CONS, self.events.0 | producer & OVERFLOW);
         let streams = faults.iter().flatten().map(|fault| smmu::forget_stream(fault.stream));
@@ -283,7 +283,7 @@ impl Smmu {
             store(entry, smmu::level1(physical(page)));
         }
         write_base(STRTAB_BASE, physical(&self.memory.level1) | ALLOCATE);
-        // Two levels.
+        // A stream table of two levels.
         SMMU.write(STRTAB_BASE_CFG, 1 << 16 | SPLIT << 6 | STREAM_BITS);
         let commands = physical(&self.memory.commands);
         write_base(CMDQ_BASE, commands | ALLOCATE | u64::from(COMMANDS));
@@ -293,7 +293,7 @@ impl Smmu {
         write_base(EVENTQ_BASE, events | ALLOCATE | u64::from(EVENTS));
         SMMU.write(EVENTQ_PROD, 0);
         SMMU.write(EVENTQ_CONS, 0);
-        // The tables before the SMMU that reads them.
+        // The stores to the tables complete before the SMMU is enabled and reads them.
         dsb_sy();
         write_acknowledged(CR0, CR0ACK, CMDQEN)?;
         self.run([FORGET_CONFIGURATION, FORGET_TRANSLATIONS].into_iter())?;
@@ -302,7 +302,8 @@ impl Smmu {
         write_acknowledged(CR0, CR0ACK, CMDQEN | EVENTQEN | SMMUEN)
     }
 
-    /// Has the SMMU carry out `commands`, fewer than its queue holds, and waits for it.
+    /// Has the SMMU execute `commands`, which are fewer than its queue holds, and waits for their
+    /// completion.
     fn run(&mut self, commands: impl Iterator<Item = SmmuCommand>) -> Result<(), Silent> {
         for command in commands.chain([SYNC]).take(1 << COMMANDS) {
             if let Some(place) = self.memory.commands.0.get_mut(self.commands.slot()) {
@@ -312,15 +313,15 @@ impl Smmu {
             }
             self.commands = self.commands.next();
         }
-        // Commands, and the entries that they speak of, before the index that makes the SMMU read
-        // them.
+        // The commands, and the entries that they refer to, are stored before the index that makes
+        // the SMMU read them.
         dsb_sy();
         SMMU.write(CMDQ_PROD, self.commands.0);
         let end = self.commands;
         wait_until(|| end.is(SMMU.read(CMDQ_CONS)))
     }
 
-    /// The entry of a stream, if there is such a stream.
+    /// Returns the entry of a stream, if the stream exists.
     fn entry(&mut self, stream: u32) -> Option<&mut SmmuEntry> {
         let stream = stream as usize;
         self.memory.streams.get_mut(stream >> SPLIT)?.0.get_mut(stream % (1 << SPLIT))
@@ -347,7 +348,8 @@ impl Smmu {
         for (place, word) in place.iter_mut().zip(entry).skip(1) {
             store(place, word);
         }
-        // The rest of the entry before the word that makes it one to translate by.
+        // The rest of the entry is stored before the word that makes the entry valid for
+        // translation.
         dsb_sy();
         store(&mut place[0], entry[0]);
     }
@@ -358,13 +360,14 @@ impl Smmu {
         }
     }
 
-    /// Has no more of a stream's faults recorded. False when that was so already. A stream that was
-    /// detached since keeps what its entry said, all but that it translates, so that its last
-    /// faults count.
+    /// Stops the recording of further faults of a stream. Returns false if recording was already
+    /// stopped. The entry of a stream that was detached in the meantime keeps everything but its
+    /// ability to translate, so the last faults of the stream are still reported.
     fn silence(&mut self, fault: &SmmuFault) -> bool {
         const S2R: u64 = 1 << 58;
         const R: u64 = 1 << 45;
-        /// From here on events tell of what the device did, below of what is wrong with the entry.
+        /// Events from this number on report an access of the device; lower ones report an error in
+        /// the entry.
         const TRANSLATION: u8 = 0x10;
         let Some(entry) = self.entry(fault.stream) else { return false };
         if fault.number < TRANSLATION {

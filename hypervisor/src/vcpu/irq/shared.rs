@@ -11,7 +11,7 @@ use weir_abi::Features;
 use weir_trace::wire::ExitCause;
 use weir_units::IntId;
 
-/// Gives a device interrupt to its VM on a core that several VMs share. The interrupt has been
+/// Delivers a device interrupt to its VM on a core that several VMs share. The interrupt has been
 /// acknowledged, and its priority dropped.
 pub fn share_out(core: &mut Core, intid: IntId) {
     let index = core.id;
@@ -45,8 +45,8 @@ pub fn share_out(core: &mut Core, intid: IntId) {
     schedule.account = schedule.account.with(entity);
 }
 
-/// Handles SGIs of guests, and changes that other vCPUs made in a distributor, on a core that
-/// several VMs share.
+/// Handles, on a core that several VMs share, SGIs of guests and changes that other vCPUs made in a
+/// distributor.
 pub fn message(core: &mut Core) {
     if !Features::SHARED_CORES.is_built() {
         return;

@@ -2,8 +2,8 @@ use super::*;
 use crate::arch::machine::{recorded, set};
 use weir_vdev::smccc::{ARCH_WORKAROUND_1, ARCH_WORKAROUND_3};
 
-/// The lines of a core with these HCR_EL2 and MDCR_EL2, with `further` ones behind. Stage 2 has its
-/// tables before it is on.
+/// Returns the recorded lines of a core with these values of HCR_EL2 and MDCR_EL2, followed by the
+/// `further` lines. The stage 2 tables are set before stage 2 is turned on.
 fn prepared(hcr: u64, mdcr: &[&str], further: &[&str]) -> Vec<String> {
     memory::switch_stage2(STAGE2.0, STAGE2.1);
     let mut lines = recorded();
@@ -17,7 +17,7 @@ fn prepared(hcr: u64, mdcr: &[&str], further: &[&str]) -> Vec<String> {
 
 fn prepare(shared: bool, observed: bool) -> Vec<String> {
     set("midr_el1", 0x410f_d034);
-    // Which closing stage 1 changes.
+    // Closing stage 1 changes these registers.
     set("tcr_el1", 0);
     set("sctlr_el1", 0);
     prepare_core(Purpose { shared, observed, stage2: Some(STAGE2) });
@@ -97,7 +97,7 @@ fn the_predictor_forgets_a_vcpu_if_the_firmware_can() {
     };
     assert_eq!(calls([0, -1]), ["smc 0x80008000"]);
     assert_eq!(calls([0, 0]), ["smc 0x80003fff"]);
-    // Not needed, or not there.
+    // The workarounds are not needed, or the firmware does not have them.
     for answers in [[1, 1], [1, -1], [-1, -1]] {
         assert!(calls(answers).is_empty(), "{answers:?}");
     }

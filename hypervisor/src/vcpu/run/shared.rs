@@ -7,8 +7,8 @@ use crate::trace;
 use weir_abi::Features;
 use weir_trace::record::Origin;
 
-/// Does the work of [`super::handle_interrupt`] on a core that several VMs share: goes on with the
-/// current one, or with the one that has the core now.
+/// Does the work of [`super::handle_interrupt`] on a core that several VMs share. Continues with
+/// the current vCPU, or with the vCPU that has the core afterwards.
 #[inline(never)]
 pub fn handle_interrupt(core: &mut Core, exit: Exit) {
     let (index, came) = (core.id, timer::ticks());
@@ -21,8 +21,9 @@ pub fn handle_interrupt(core: &mut Core, exit: Exit) {
     let ticks = timer::ticks();
     let now = timer::ns_at(ticks);
     if schedule.stale || held || now >= schedule.until {
-        // They pay for the decision too that they have made necessary, with those that have due
-        // timers, unless one gets the core.
+        // If the entities that caused this interrupt also made a decision necessary, they are
+        // charged for the decision, too, together with entities whose timers are due, unless one of
+        // them gets the core.
         if schedule.stale {
             schedule.account = causes;
         }
@@ -36,8 +37,8 @@ pub fn handle_interrupt(core: &mut Core, exit: Exit) {
     arm(core);
 }
 
-/// Notes that EL2 began at `ticks` with an event that can take the core from its vCPU; 0 if there
-/// is no such event, or no vCPU has the core.
+/// Notes that EL2 began at `ticks` to handle an event that can take the core from its vCPU; 0 if
+/// there is no such event, or if no vCPU has the core.
 pub fn set_began(core: &mut Core, ticks: u64) {
     if Features::SHARED_CORES.is_built()
         && let Some(schedule) = core.schedule.as_deref_mut()
@@ -46,7 +47,7 @@ pub fn set_began(core: &mut Core, ticks: u64) {
     }
 }
 
-/// Notes that EL2 begins now, unless a begin is noted already.
+/// Notes that EL2 begins now, unless a beginning is already noted.
 pub fn begin(core: &mut Core) {
     if let Some(schedule) = core.schedule.as_deref_mut()
         && schedule.shared.is_some()
@@ -56,7 +57,7 @@ pub fn begin(core: &mut Core) {
     }
 }
 
-/// Records that no guest has the core, once until one has it.
+/// Records that no guest has the core, once until a guest has it again.
 pub fn note_free(core: &mut Core) {
     if let Some(schedule) = core.schedule.as_deref_mut()
         && schedule.shared.is_some()
@@ -68,16 +69,17 @@ pub fn note_free(core: &mut Core) {
 }
 
 /// Takes the current vCPU off the core and gives the core to `entity`, as the schedule has decided.
-/// `held` says whether the memory budget of the current vCPU is spent.
+/// `held` states whether the memory budget of the current vCPU is spent.
 fn switch(core: &mut Core, entity: Option<u8>, held: bool) -> ! {
     let left = leave(core);
     if let Some(schedule) = core.schedule.as_deref_mut() {
-        // The decision stands, unless the vCPU went off, or what is pending changes something. If
-        // its budget is spent, the schedule has to be asked again when there is a new one, which
-        // the decision does not include.
+        // The decision stands unless the vCPU went off or a pending event changes something. If the
+        // vCPU's budget is spent, the schedule must be asked again when the budget is replenished,
+        // which the decision does not take into account.
         let stands = !held && left == Some(VcpuState::Ready);
         schedule.stale = false;
-        // What came for the vCPU that has left is handled in its time, not in the next one's.
+        // Events for the vCPU that has left are handled in its time and not in the time of the next
+        // vCPU.
         attend(core);
         if stands && core.schedule.as_deref().is_some_and(|schedule| !schedule.stale) {
             give(core, entity);

@@ -1,4 +1,4 @@
-//! The run loop on cores of a machine that records. Each test has cores and VMs of its own.
+//! Tests of the run loop on cores of a machine that records. Each test has its own cores and VMs.
 
 use super::*;
 use crate::{
@@ -26,7 +26,7 @@ use zerocopy::{FromZeros, IntoBytes};
 const ENTRY: u64 = 0x4000_0000;
 const NO_INTERRUPT: u64 = 1023;
 
-/// The names of the registers of the interrupt controller in recordings.
+/// The names of the interrupt controller's registers in recordings.
 struct Names {
     acknowledge: &'static str,
     end: &'static str,
@@ -62,7 +62,7 @@ const GIC: Names = if cfg!(feature = "gicv2") {
     }
 };
 
-/// The interrupt by which EL2 tells a core of messages.
+/// The interrupt by which EL2 notifies a core of messages.
 const MESSAGE: u64 = 0;
 const TIMER: u64 = 27;
 /// EL2's own timer.
@@ -70,7 +70,7 @@ const OWN_TIMER: u64 = 26;
 const SLICE_NS: u64 = 100_000;
 const VM_BYTES: u64 = 0x1_0000;
 
-/// The VMs: a name, its cores, what follows a fault.
+/// The VMs: the name, the cores, and the reaction to a fault.
 const VMS: [(&str, &[u8], OnFault); 7] = [
     ("restarts", &[0], OnFault::Restart),
     ("left", &[1], OnFault::Halt),
@@ -78,11 +78,11 @@ const VMS: [(&str, &[u8], OnFault); 7] = [
     ("waits", &[2, 3], OnFault::Halt),
     ("runs", &[4, 5], OnFault::Halt),
     ("bounded", &[6], OnFault::Halt),
-    // It stays alive, so that no end of another VM ends the system.
+    // This VM keeps running, so that the end of another VM never ends the system.
     ("idle", &[7], OnFault::Halt),
 ];
 
-/// The budget of `bounded`.
+/// The memory budget of the VM `bounded`, in reads per period.
 const READS: u64 = 1000;
 const PERIOD_NS: u64 = 1_000_000;
 
@@ -121,7 +121,7 @@ fn packed_vm(index: usize) -> PackedVm {
     vm
 }
 
-/// Takes the system and its VMs in, once for all tests.
+/// Sets up the system and its VMs, once for all tests.
 fn boot() {
     static BOOTED: Once = Once::new();
     BOOTED.call_once(|| {
@@ -161,35 +161,35 @@ fn boot() {
         let system = system::set(system.unwrap_or_else(|damage| panic!("{}", damage.message())));
         timer::start();
         for view in (0..system.vms()).filter_map(|index| system.vm(index)) {
-            // SAFETY: once for each VM, and no core uses one yet.
+            // SAFETY: called once for each VM, and no core uses a VM yet.
             unsafe { vm::init(view, 0x4100_0000) };
         }
     });
 }
 
-/// The end of a call of the run loop.
+/// The way in which a call of the run loop ended.
 #[derive(Debug, PartialEq, Eq)]
 enum End {
-    /// It returned: the guest goes on with the registers that the vectors saved.
+    /// It returned: the guest continues with the registers that the vectors saved.
     Returned,
-    /// It entered a guest, or went on with it.
+    /// It entered a guest, or continued with one.
     Entered,
     /// The core sleeps.
     Asleep,
 }
 
-/// A core, whose state is in statics of the hypervisor: each number is for one test.
+/// A core whose state is in statics of the hypervisor; each test uses other core numbers.
 struct FakeCore(&'static mut Core);
 
 impl FakeCore {
     fn new(number: u8) -> Self {
         set("cntfrq_el0", 1_000_000_000);
-        // Four of them.
+        // Four list registers.
         set(GIC.list_registers, 3);
         boot();
         set(GIC.acknowledge, NO_INTERRUPT);
         wake_by(&[]);
-        // SAFETY: each test has its own numbers.
+        // SAFETY: each test uses its own core numbers.
         let core = unsafe { cpu::claim(CoreId(number)) };
         core.connect();
         Self(core)
@@ -204,17 +204,17 @@ impl FakeCore {
         }
     }
 
-    /// From the core's start on.
+    /// Runs the loop as at the core's start.
     fn run(&mut self) -> End {
         self.call(|core| run(core))
     }
 
-    /// As the vectors do after a handler of an exception.
+    /// Carries out `exit` as the vectors do after the handler of an exception.
     fn act(&mut self, exit: Exit) -> End {
         self.call(|core| handle_action(core, exit))
     }
 
-    /// As the vectors do when interrupts come while a guest runs.
+    /// Takes interrupts as the vectors do while a guest runs.
     fn interrupt(&mut self, intids: &[u64]) -> End {
         set_next(GIC.acknowledge, intids);
         self.call(|core| {
@@ -241,11 +241,11 @@ fn vm_named(name: &str) -> &'static Vm {
     vm::at(place).expect("it was taken in")
 }
 
-/// The guest of the vCPU that has `core` enables its virtual timer's interrupt.
+/// Enables the virtual timer's interrupt as the guest of the current vCPU of `core` does.
 fn enable_timer(core: &FakeCore) {
     let vcpu_ref = core.0.current.expect("a guest runs");
     let own = Some(vcpu_ref.vcpu);
-    // GICD_CTLR, and IGROUPR0 and ISENABLER0 of its redistributor if it has one.
+    // GICD_CTLR, and IGROUPR0 and ISENABLER0 of the vCPU's redistributor, if it has one.
     let (own, base) = if cfg!(feature = "gicv2") { (None, 0) } else { (own, 0x1_0000) };
     for (redistributor, offset, value) in
         [(None, 0, 3), (own, base + 0x80, 0xffff_ffff), (own, base + 0x100, 1 << TIMER)]
@@ -253,18 +253,18 @@ fn enable_timer(core: &FakeCore) {
         let to = GicAccess { vcpu: vcpu_ref.vcpu, redistributor, offset, size: 4 };
         devices::write_gic(vcpu_ref, core.0.id, &to, value);
     }
-    // Its CPU interface signals all priorities of both groups.
+    // The CPU interface signals all priorities of both groups.
     set(GIC.control, 0xff00_0003);
 }
 
-/// The virtual timer's interrupt comes, and goes to the first list register.
+/// Makes the virtual timer's interrupt arrive; it is put into the first list register.
 fn timer_comes() {
     set_next(GIC.acknowledge, &[TIMER]);
     set(GIC.empty, 0xf);
     on_write(GIC.first, |_| set(GIC.empty, 0xe));
 }
 
-/// Returns what EL2 wrote last to `register`.
+/// Returns the value that EL2 wrote last to `register`.
 fn last_write(lines: &[String], register: &str) -> Option<String> {
     let prefix = format!("{register} = ");
     let written = |line: &String| line.strip_prefix(&prefix).map(str::to_owned);
@@ -285,8 +285,8 @@ fn a_vm_starts_waits_fails_and_starts_again() {
     assert!(lines.iter().any(|line| line.starts_with("dc zva")), "its RAM is cleared");
 
     enable_timer(&core);
-    // It waits with its state on the core. A message, which is nothing to its guest, does not end
-    // that.
+    // The vCPU waits with its state on the core. A message that does not concern its guest does not
+    // end the wait.
     wake_by(&[|| set_next(GIC.acknowledge, &[MESSAGE])]);
     assert_eq!(core.act(Exit::WAIT), End::Asleep);
     assert_eq!(core.state(0), VcpuState::Waiting { due: NEVER });
@@ -315,7 +315,8 @@ fn vcpus_of_one_core_take_turns() {
     assert_eq!(core.current(), Some("left"));
     assert_eq!((core.state(0), core.state(1)), (VcpuState::Running, VcpuState::Loading));
 
-    // The first one waits for its timer, which is far off: the second one is loaded and runs.
+    // The first vCPU waits for its timer, which is due much later: the second one is loaded and
+    // runs.
     enable_timer(&core);
     set("cntv_cval_el0", value("cntpct_el0") + 10 * SLICE_NS);
     set("cntv_ctl_el0", 1);
@@ -325,19 +326,19 @@ fn vcpus_of_one_core_take_turns() {
     assert!(due > Nanos(9 * SLICE_NS) && due < NEVER);
     assert_eq!(value("cntv_ctl_el0"), 0, "the timer of the one is not the other's");
 
-    // Its slice ends, and there is nobody else.
+    // The slice of the running vCPU ends, and no other vCPU is ready.
     pass(2 * SLICE_NS);
     assert_eq!(core.interrupt(&[OWN_TIMER]), End::Returned);
     assert_eq!((core.current(), core.state(1)), (Some("right"), VcpuState::Running));
 
-    // The timer of the one that waits is due.
+    // The timer of the waiting vCPU is due.
     pass(10 * SLICE_NS);
     assert_eq!(core.interrupt(&[OWN_TIMER]), End::Entered);
     assert_eq!(core.current(), Some("left"));
     assert_eq!((core.state(0), core.state(1)), (VcpuState::Running, VcpuState::Ready));
     assert_eq!(value("cntv_ctl_el0"), 1, "it has its timer back");
 
-    // One of them stops for good, and the other one has the core.
+    // One of the VMs stops for good, and the other one gets the core.
     let vcpu_ref = core.0.current.expect("it runs");
     assert_eq!(core.act(fault(vcpu_ref, FAULT, 0)), End::Entered);
     assert_eq!(core.current(), Some("right"));
@@ -348,7 +349,7 @@ fn vcpus_of_one_core_take_turns() {
     assert_eq!(core.current(), None, "the state of a vCPU that waits leaves a shared core");
 }
 
-/// Turns the second vCPU of `vm` on, from the first one's core, and lets it run.
+/// Turns on the second vCPU of `vm`, from the first vCPU's core, and lets it run.
 fn turn_on_second(vm: &'static Vm, second: &mut FakeCore) {
     assert_eq!((second.run(), second.state(0)), (End::Asleep, VcpuState::Off));
     let (entry, x0) = (ENTRY + 0x100, 77);
@@ -359,7 +360,7 @@ fn turn_on_second(vm: &'static Vm, second: &mut FakeCore) {
     assert_eq!(unsafe { guest_frame(second.0.id) }.x[0], x0);
 }
 
-/// The first vCPU turns the VM off, or resets it.
+/// Turns the VM off or resets it, as its first vCPU does.
 fn turn_off(vm: &'static Vm, first: &mut FakeCore, ending: Ending) {
     let vcpu_ref = first.0.current.expect("it runs");
     ending::end(vcpu_ref, ending, vm.event(What::VmOff, 0));
@@ -368,7 +369,7 @@ fn turn_off(vm: &'static Vm, first: &mut FakeCore, ending: Ending) {
     assert!(!vm.halted.load(Ordering::Relaxed));
 }
 
-/// Lets the core of the first vCPU go on when the second one is off: the VM has stopped then.
+/// Lets the core of the first vCPU continue while the second vCPU is off; the VM has then stopped.
 fn ends(vm: &'static Vm, first: &mut FakeCore) {
     assert_eq!((first.run(), first.state(0)), (End::Asleep, VcpuState::Off));
     assert!(vm.halted.load(Ordering::Relaxed), "the last one is off, and the leader was told");
@@ -381,7 +382,7 @@ fn a_vm_ends_while_a_vcpu_is_powered_down() {
     let mut second = FakeCore::new(3);
     turn_on_second(vm, &mut second);
 
-    // It goes on where the call said, with all else lost.
+    // The vCPU continues at the address of the call; the rest of its state is lost.
     enable_timer(&second);
     let resumed = ENTRY + 0x200;
     set("elr_el2", resumed);
@@ -398,8 +399,8 @@ fn a_vm_ends_while_a_vcpu_is_powered_down() {
     ends(vm, &mut first);
 }
 
-/// The interrupt of a message is taken while the vCPU goes off for an earlier one: no message is
-/// left when the core sleeps. In the next boot the vCPU runs when the VM ends.
+/// The interrupt of a message is taken while the vCPU goes off because of an earlier message: no
+/// message is left when the core sleeps. In the next boot the vCPU runs when the VM ends.
 #[test]
 fn a_vm_ends_while_a_vcpu_waits_or_runs() {
     let (mut first, vm) = (FakeCore::new(4), vm_named("runs"));
@@ -444,7 +445,7 @@ fn the_report_goes_on_while_the_guest_waits() {
 
 #[test]
 fn a_spent_budget_holds_the_core_until_a_period() {
-    // Two event counters, which count refills of the L2.
+    // Two event counters, which count refills of the L2 cache.
     set("pmcr_el0", 2 << 11);
     set("id_5_0", 1 << 8);
     set("pmceid0_el0", 1 << 0x17);
@@ -453,7 +454,7 @@ fn a_spent_budget_holds_the_core_until_a_period() {
     pmu::start(core.0);
     assert_eq!((core.run(), core.state(0)), (End::Entered, VcpuState::Running));
 
-    // All of the budget is used, and the PMU says so.
+    // The whole budget is used, and the PMU signals an overflow.
     let overflow = pmu_intid(CoreId(6)).0.into();
     let spend = || set("pmevcntr0_el0", 0);
     spend();
@@ -463,11 +464,11 @@ fn a_spent_budget_holds_the_core_until_a_period() {
     let held = lines.iter().position(|line| *line == mask).expect("guests are held back");
     assert!(lines[held..].iter().any(|line| line == "wfi"));
 
-    // Another interrupt does not end that.
+    // Another interrupt does not end the throttling.
     wake_by(&[|| set_next(GIC.acknowledge, &[MESSAGE])]);
     assert_eq!((core.run(), core.state(0)), (End::Asleep, VcpuState::Throttled));
 
-    // The next period does: at once if it is the first thing that comes.
+    // The next period ends it: at once if its timer is the first interrupt that comes.
     pass(PERIOD_NS);
     wake_by(&[|| set_next(GIC.acknowledge, &[OWN_TIMER])]);
     assert_eq!((core.run(), core.state(0)), (End::Entered, VcpuState::Running));
@@ -479,7 +480,8 @@ fn a_spent_budget_holds_the_core_until_a_period() {
     }]);
     assert_eq!((core.interrupt(&[overflow]), core.state(0)), (End::Returned, VcpuState::Running));
 
-    // It is also spent when a vCPU is called that waited: guests are held back again.
+    // The budget is also spent when a vCPU that waited becomes ready: the guests' interrupts are
+    // held back again.
     enable_timer(&core);
     recorded();
     wake_by(&[|| {
@@ -492,7 +494,7 @@ fn a_spent_budget_holds_the_core_until_a_period() {
     wake_by(&[|| set_next(GIC.acknowledge, &[OWN_TIMER])]);
     assert_eq!((core.run(), core.state(0)), (End::Entered, VcpuState::Running));
 
-    // What stops its VM takes the core from a vCPU that is throttled, too, at once.
+    // Stopping the VM takes the core from a throttled vCPU at once, too.
     spend();
     wake_by(&[|| {
         ending::stop(vm_named("bounded"), FAULT);

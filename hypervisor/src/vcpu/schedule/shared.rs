@@ -1,6 +1,6 @@
-//! The part of a schedule that only a core needs that several VMs share: the decision between them,
-//! the admission rules of its interrupt lines, and the account of the time that EL2 takes for vCPUs
-//! that do not have the core.
+//! The part of a schedule that only a core needs that several VMs share: the decision between the
+//! VMs, the admission rules of the core's device interrupts, and the account of the time that EL2
+//! takes for vCPUs that do not have the core.
 
 use super::{Calls, CoreSchedule, Member};
 use crate::{arch::timer, vcpu::admission::Rule, vm::VcpuRef};
@@ -11,7 +11,7 @@ use weir_units::Nanos;
 /// Admission rules of the device interrupts routed to a core; `None` after the last rule.
 pub type Rules = [Option<Rule>; MAX_RULES];
 
-/// Returns the rules of the lines of `members`, if they share their core.
+/// Returns the rules of the device interrupts of `members`, if they share their core.
 pub fn rules(members: &[Option<Member>], share: bool) -> Rules {
     let mut rules = [const { None }; MAX_RULES];
     let lines = members.iter().flatten().filter(|_| share).flat_map(|member| {
@@ -38,8 +38,8 @@ impl CoreSchedule {
         self.shared.as_ref().and_then(|shared| shared.entity(vm))
     }
 
-    /// Decides which of the entities in `ready` has the core at `now`. At `wake` the next one gets
-    /// ready.
+    /// Decides which of the entities in `ready` has the core at `now`. `wake` is the time at which
+    /// the next entity becomes ready.
     pub(super) fn choose(&mut self, now: u64, ready: Ready, wake: u64) -> Option<u8> {
         let mut credit = u64::MAX;
         for rule in self.rules.iter_mut().map_while(Option::as_mut) {
@@ -75,8 +75,8 @@ impl CoreSchedule {
         }
     }
 
-    /// Charges this interrupt to the vCPUs off the core for which something was left since they
-    /// were last charged for that.
+    /// Charges this interrupt to the vCPUs off the core for which new SGIs or changes were left
+    /// since they were last charged for such an event.
     pub fn blame(&mut self) {
         for (place, member) in self.members.iter_mut().flatten().enumerate() {
             let (place, calls) = (place as u8, Calls::of(member.vcpu_ref));

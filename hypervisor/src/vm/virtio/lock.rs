@@ -7,7 +7,7 @@ use core::{
 };
 use spin::mutex::{TicketMutex, TicketMutexGuard};
 
-/// How a lock waits.
+/// The strategy by which a lock waits.
 pub struct Yield;
 
 impl spin::RelaxStrategy for Yield {
@@ -16,26 +16,27 @@ impl spin::RelaxStrategy for Yield {
     }
 }
 
-/// The longest that such a lock was held, and waited for, since that was last told, in ticks.
+/// The longest time that any lock of this kind was held, and the longest time that a core waited
+/// for one, since they were last reported, in ticks.
 static LONGEST: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 
-/// A lock that serves cores in order of arrival, so that a core waits for one turn of each other
-/// core and no more, and that knows how long a turn is.
+/// A lock that serves cores in order of arrival, so that a core waits for at most one critical
+/// section of each other core. It also measures how long it is held and waited for.
 pub struct Fair<T>(TicketMutex<T, Yield>);
 
-/// What is locked.
+/// The locked value; dropping it releases the lock.
 pub struct Held<'a, T> {
     guard: TicketMutexGuard<'a, T, Yield>,
     since: u64,
 }
 
 impl<T> Fair<T> {
-    /// Of this.
+    /// Returns an open lock around `value`.
     pub const fn new(value: T) -> Self {
         Self(TicketMutex::new(value))
     }
 
-    /// Locks it.
+    /// Waits until the lock is free and takes it.
     pub fn lock(&self) -> Held<'_, T> {
         if let Some(guard) = self.0.try_lock() {
             return Held { guard, since: timer::ticks() };
@@ -68,15 +69,15 @@ impl<T> Drop for Held<'_, T> {
     }
 }
 
-// Relaxed, here and below: figures, on which nothing depends.
+// Relaxed, here and below: statistics on which nothing depends.
 fn note(longest: &AtomicU64, ticks: u64) {
     if ticks > longest.load(Ordering::Relaxed) {
         longest.fetch_max(ticks, Ordering::Relaxed);
     }
 }
 
-/// The longest turn and the longest wait for one since this was last called, in ticks; 0 where
-/// there was none.
+/// Returns the longest time that a lock was held, and the longest wait for one, since the last
+/// call, in ticks; 0 if there was none.
 pub fn take_longest() -> [u64; 2] {
     [&LONGEST[0], &LONGEST[1]].map(|longest| longest.swap(0, Ordering::Relaxed))
 }

@@ -9,13 +9,14 @@ pub type SwitchDevice = Lock<NetDevice>;
 /// The network device of a VM: its registers, as EL2 emulates them.
 pub struct NetDevice {
     pub registers: MmioRegisters,
-    /// Returns of buffers that the driver was interrupted for.
+    /// Number of returned buffers at the time of the last interrupt to the driver.
     pub used: Option<u32>,
-    /// When it was reset, in ns, if the broker has accessed the VM's memory for it since then.
+    /// Time at which the device was reset, in ns, while the broker may still access the VM's memory
+    /// for it.
     pub reset: Option<u64>,
 }
 
-/// Returns the device of no VM.
+/// Returns the initial device, before a VM is set up.
 pub const fn new_device() -> SwitchDevice {
     let registers = MmioRegisters::new(DeviceKind::Network(0));
     Lock::new(NetDevice { registers, used: None, reset: None })

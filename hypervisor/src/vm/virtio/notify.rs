@@ -5,14 +5,14 @@ use weir_abi::{Features, VmView};
 use weir_units::Ipa;
 use weir_vsock::mmio::NOTIFY;
 
-/// The registers by which the drivers of a VM notify the broker, on the MMIO transport. A store to
-/// one of them comes with each packet, so that they are looked for before other registers.
+/// The registers by which the drivers of a VM notify the broker, on the MMIO transport. Drivers
+/// store to one of them for each packet, so they are searched before other registers.
 pub struct NotifyRegisters {
     socket: AtomicU64,
     network: AtomicU64,
 }
 
-/// A device with such a register.
+/// A device that has a notify register.
 #[derive(Clone, Copy)]
 pub enum Notified {
     /// The socket device.
@@ -22,12 +22,13 @@ pub enum Notified {
 }
 
 impl NotifyRegisters {
-    /// Returns those of a VM without devices: the values are no addresses.
+    /// Returns the registers of a VM without devices; the values are not valid addresses.
     pub const fn new() -> Self {
         Self { socket: AtomicU64::new(u64::MAX), network: AtomicU64::new(u64::MAX) }
     }
 
-    /// Notes where those of a VM are; on the boot core, before it starts another.
+    /// Sets the addresses of a VM's notify registers. Called on the boot core, before it starts
+    /// another core.
     pub fn set(&self, view: &VmView<'_>) {
         if !Features::BROKER.is_built() {
             return;

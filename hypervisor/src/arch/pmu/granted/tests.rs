@@ -1,7 +1,7 @@
 use super::*;
 use crate::arch::machine::{recorded, set};
 
-/// Three counters of six: those of EL2 are numbers 0 and 1, the guest's 2 to 4.
+/// Three granted counters of six: counters 0 and 1 belong to EL2, counters 2 to 4 to the guest.
 const GRANTED: Granted = Granted(3);
 
 #[test]
@@ -25,7 +25,7 @@ fn interrupts_are_masked_before_a_line_is_looked_at() {
         ["pmintenclr_el1 acts 0x80000018", "pmintenset_el1 acts 0x4", "isb"],
         "the level falls before the interrupt is deactivated"
     );
-    // Of EL2's counters, number 0 has overflowed, too.
+    // Counter 0 of EL2 has overflowed, too.
     set("pmovsset_el0", 1 << 31 | 1 << 3 | 1);
     assert_eq!(counters.overflowed(), 1 << 31 | 1 << 1);
 }

@@ -1,7 +1,7 @@
 use super::*;
 use crate::arch::machine::{recorded, set};
 
-/// The lines by which the counters of a core start to count these events.
+/// Returns the recorded lines by which the counters of a core start to count these events.
 fn started(events: [u64; 2]) -> Vec<String> {
     let mut lines = vec![
         "pmcr_el0 = 0x1".to_owned(),
@@ -26,12 +26,13 @@ fn started(events: [u64; 2]) -> Vec<String> {
 fn both_counters_start_from_zero() {
     let _ = Pmu::start([0x17, 0x18]);
     assert_eq!(recorded(), started([0x17, 0x18]));
-    // Without an event of its own the second one overflows where the first was missed.
+    // Without an event of its own, the second counter overflows in case the overflow of the first
+    // was missed.
     let _ = Pmu::start([0x17, 0]);
     assert_eq!(recorded(), started([0x17, 0x17]));
 }
 
-/// PMCR_EL0.LC is the guest's, which may have been granted the cycle counter.
+/// PMCR_EL0.LC belongs to the guest, which may have been granted the cycle counter.
 #[test]
 fn counters_that_go_on_leave_the_control_register() {
     let mut pmu = Pmu::start([0x17, 0x18]);
@@ -69,13 +70,13 @@ fn a_limit_is_as_far_as_its_counter_overflows() {
     pmu.interrupt_at(Counts { reads: 150, writes: u64::MAX });
     let lines = [
         format!("pmevcntr0_el0 = {:#x}", 0u32.wrapping_sub(50)),
-        // Never so far that two overflows pass unseen.
+        // The distance is never so large that two overflows could pass unnoticed.
         "pmevcntr1_el0 = 0x80000000".to_owned(),
         "pmovsclr_el0 acts 0x3".to_owned(),
         "isb".to_owned(),
     ];
     assert_eq!(recorded(), lines);
-    // A limit that was reached comes with the next event, not with the last of 2^32.
+    // A limit that is already reached interrupts at the next event, and not after 2^32 events.
     pmu.interrupt_at(Counts { reads: 10, writes: 10 });
     assert_eq!(recorded()[0], "pmevcntr0_el0 = 0xffffffff");
 }
@@ -94,7 +95,7 @@ fn one_event_overflows_twice_in_a_row() {
 
 #[test]
 fn an_event_that_the_core_does_not_count_is_missing() {
-    // PMUv3 with six counters; L2D_CACHE_REFILL alone of the two.
+    // PMUv3 with six counters; of the two events it counts only L2D_CACHE_REFILL.
     set("id_5_0", 1 << 8);
     set("pmcr_el0", 6 << 11);
     set("pmceid0_el0", 1 << 0x17);

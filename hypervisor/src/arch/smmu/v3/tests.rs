@@ -2,7 +2,7 @@ use super::*;
 use crate::arch::machine::{on_write, recorded, set, value, watch};
 use weir_units::VmId;
 
-/// An SMMU that has taken each command by the time the driver polls.
+/// Sets up an SMMU that has executed each command by the time the driver polls.
 fn answering() {
     on_write("smmu+0x20", |value| set("smmu+0x24", value));
     on_write("smmu+0x50", |value| set("smmu+0x54", value));
@@ -10,7 +10,7 @@ fn answering() {
     on_write("smmu+0x98", |value| set("smmu+0x9c", value));
 }
 
-/// A driver that has started, with its tables and commands recorded from then on.
+/// Returns a driver that has started; its stores to tables and commands are recorded from then on.
 fn started(format: SmmuFormat) -> Box<Smmu> {
     answering();
     let mut smmu = Box::new(Smmu::new());
@@ -22,7 +22,8 @@ fn started(format: SmmuFormat) -> Box<Smmu> {
     smmu
 }
 
-/// The lines of `commands`, from number `first` of the queue on, and of what has them carried out.
+/// Returns the recorded lines of `commands`, from entry `first` of the queue on, and of their
+/// execution.
 fn run(first: usize, commands: &[SmmuCommand]) -> Vec<String> {
     let all = commands.iter().chain([&SYNC]).enumerate();
     let mut lines: Vec<String> = all
@@ -36,7 +37,8 @@ fn run(first: usize, commands: &[SmmuCommand]) -> Vec<String> {
     lines
 }
 
-/// The lines that write an entry at `at`: its first word last, after the others.
+/// Returns the recorded lines that write an entry at `at`: the first word is written after the
+/// others.
 fn entry(name: &str, at: usize, entry: SmmuEntry) -> Vec<String> {
     let word = |n: usize| format!("{name}+{:#x} = {:#x}", at + 8 * n, entry[n]);
     let mut lines: Vec<String> = (1..8).map(word).collect();
@@ -46,7 +48,7 @@ fn entry(name: &str, at: usize, entry: SmmuEntry) -> Vec<String> {
 }
 
 const DOMAIN: Domain = Domain { vm: VmId(1), root: Pa(0x4800_0000) };
-/// Commands of the start.
+/// Number of commands at the start.
 const STARTED: usize = 3;
 
 #[test]
@@ -80,7 +82,8 @@ fn it_aborts_while_it_starts_and_translates_last() {
             "smmu+0x100a8 = 0x0",
             "smmu+0x100ac = 0x0",
             "dsb sy",
-            // The command queue alone, what the firmware left is forgotten, then the rest.
+            // First only the command queue is enabled and cached state of the firmware is
+            // invalidated; then the rest is enabled.
             "smmu+0x20 = 0x8",
             "dsb sy",
             "smmu+0x98 = 0x3",
@@ -149,7 +152,7 @@ fn an_smmu_that_takes_no_command_is_given_up() {
     let before = value("smmu+0x9c");
     assert!(smmu.detach([3].into_iter(), &DOMAIN).is_err());
     assert_eq!(value("smmu+0x9c"), before);
-    // The stream is aborted all the same, as far as the driver can say.
+    // The driver has written the abort of the stream anyway.
     assert!(recorded().contains(&format!("streams+0xc0 = {:#x}", ABORT[0])));
 }
 
