@@ -3,7 +3,7 @@
 /// A call as the reference describes it. EL2 uses no description, so the linker leaves them out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallDescription {
-    /// The function identifier; of PSCI the function number.
+    /// The function identifier; for PSCI, the function number.
     pub id: u32,
     /// The name of the constant.
     pub name: &'static str,
@@ -15,7 +15,7 @@ pub struct CallDescription {
     pub doc: &'static str,
 }
 
-/// SMCCC_VERSION (DEN0028, 7.2). PSCI_FEATURES knows it, too.
+/// SMCCC_VERSION (DEN0028, 7.2). PSCI_FEATURES also accepts it.
 pub const SMCCC_VERSION: u32 = 0x8000_0000;
 
 /// Declares a constant for each call and the table of all of them.

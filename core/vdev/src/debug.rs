@@ -1,33 +1,33 @@
 //! The self-hosted debug registers of a vCPU: breakpoints, watchpoints, single step.
 //!
-//! Every access of a guest traps (`MDCR_EL2.TDA`). The values live here, and the hypervisor copies
-//! them to the hardware after each write and when it gives a core to the vCPU. It skips both while
-//! neither the vCPU nor the core's hardware has debug exceptions enabled ([`Debug::is_armed`]), so
-//! a VM that uses no debugger costs a switch two register reads.
+//! Every access of a guest traps (`MDCR_EL2.TDA`). The model keeps the values, and the hypervisor
+//! copies them to the hardware after each write and when it gives a core to the vCPU. It skips both
+//! copies while neither the vCPU nor the core's hardware has debug exceptions enabled
+//! ([`Debug::is_armed`]), so a VM without a debugger adds only two register reads to a switch.
 //!
-//! With `MDCR_EL2.TDE` clear debug exceptions are routed to EL1, and an exception level above that
-//! takes none (DDI0487, D2.4), so a guest's breakpoint can match no instruction of EL2, for any
+//! With `MDCR_EL2.TDE` clear, debug exceptions are routed to EL1, and exception levels above EL1
+//! take none (DDI0487, D2.4). So a guest's breakpoint can match no instruction of EL2, for any
 //! address and mode bits.
 //!
 //! Source: Arm ARM (DDI0487), D2 "AArch64 self-hosted debug", D24.3 for the registers.
 
 use crate::esr::SysRegAccess;
 
-/// Most breakpoints of a VM.
+/// Largest number of breakpoints of a VM.
 pub const MAX_BREAKPOINTS: usize = 6;
-/// Most watchpoints of a VM.
+/// Largest number of watchpoints of a VM.
 pub const MAX_WATCHPOINTS: usize = 4;
 
 /// `MDSCR_EL1`: single step, kernel debug, monitor debug.
 const SS_KDE_MDE: u64 = 1 | 1 << 13 | 1 << 15;
-/// The bits of `MDSCR_EL1` that a guest writes: the three and TDCC. The others save the state of an
-/// external debugger.
+/// The bits of `MDSCR_EL1` that a guest can write: the three above and TDCC. The other bits save
+/// the state of an external debugger.
 const MDSCR: u64 = SS_KDE_MDE | 1 << 12;
 /// `DBGBCR<n>_EL1`: BT, LBN, SSC, HMC, BAS, PMC, E.
 const BREAKPOINT_CONTROL: u64 = 0x00ff_e1e7;
 /// `DBGWCR<n>_EL1`: MASK, WT, LBN, SSC, HMC, BAS, LSC, PAC, E.
 const WATCHPOINT_CONTROL: u64 = 0x1f1f_ffff;
-/// An address of 49 bits, sign-extended, and of a word.
+/// Address mask: a sign-extended address of 49 bits that is word-aligned.
 const ADDRESS: u64 = !3;
 
 /// One breakpoint or watchpoint.
@@ -51,12 +51,12 @@ pub struct Debug {
     watchpoints: [Comparator; MAX_WATCHPOINTS],
 }
 
-/// What a guest gets of an access to one of these registers.
+/// Result of a guest's access to one of these registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DebugAccess {
     /// The value of a read.
     Read(u64),
-    /// The write changed the registers: copy them to the hardware.
+    /// The write changed the registers, which must be copied to the hardware.
     Written,
 }
 
@@ -68,9 +68,9 @@ impl Debug {
         watchpoints: [Comparator::RESET; MAX_WATCHPOINTS],
     };
 
-    /// Carries out an access of a guest with ID registers that promise `counts` breakpoints and
-    /// watchpoints. Returns none for another register, and for a comparator that the VM does not
-    /// have. `value` is what a write stores.
+    /// Carries out an access of a guest whose ID registers offer `counts` breakpoints and
+    /// watchpoints. Returns none if the access is to another register, or to a comparator that the
+    /// VM does not have. `value` is the value that a write stores.
     pub fn access(
         &mut self,
         access: SysRegAccess,
@@ -108,7 +108,7 @@ impl Debug {
         Some(DebugAccess::Written)
     }
 
-    /// Returns what belongs into `MDSCR_EL1`: TDCC is left out, as EL0's accesses to the debug
+    /// Returns the value for `MDSCR_EL1`: TDCC is left out, because EL0's accesses to the debug
     /// communications channel trap to EL2.
     #[inline]
     #[must_use]

@@ -1,9 +1,8 @@
-//! Exception syndromes: what `ESR_EL2`, `FAR_EL2` and `HPFAR_EL2` say about an exception that a
+//! Exception syndromes: the meaning of `ESR_EL2`, `FAR_EL2` and `HPFAR_EL2` for an exception that a
 //! guest caused.
 //!
-//! Every view is the raw syndrome with methods on it, so decoding costs a shift and a mask where a
-//! field is used and nothing where it is not. No value that a guest can produce makes a method
-//! panic.
+//! Every view is the raw syndrome with methods, so decoding costs a shift and a mask where a field
+//! is used, and nothing elsewhere. No method panics, for any value that a guest can produce.
 //!
 //! Source: Arm ARM (DDI0487), D24.2 "ESR_EL2", "HPFAR_EL2", "FAR_EL2"; D1.3 for the preferred
 //! return address.
@@ -32,7 +31,7 @@ pub enum Exception {
         /// The 16-bit immediate; 0 for SMCCC calls.
         imm: u16,
     },
-    /// SMC trapped by `HCR_EL2.TSC`. `ELR_EL2` points at it.
+    /// SMC trapped by `HCR_EL2.TSC`. `ELR_EL2` points to the instruction.
     Smc {
         /// The 16-bit immediate; 0 for SMCCC calls.
         imm: u16,
@@ -42,11 +41,11 @@ pub enum Exception {
         /// The 16-bit immediate.
         imm: u16,
     },
-    /// SMC in AArch32 state. It may have failed its condition: see [`Syndrome::condition_passed`].
+    /// SMC in AArch32 state. Its condition may have failed: see [`Syndrome::condition_passed`].
     Smc32,
     /// A trapped MSR, MRS or system instruction.
     SysReg(SysRegAccess),
-    /// A trapped coprocessor access of AArch32 code (EL0 of a 64-bit guest).
+    /// A trapped coprocessor access of AArch32 code (at EL0 of a 64-bit guest).
     Coprocessor(CoprocessorAccess),
     /// A data abort from EL1 or EL0.
     DataAbort(DataAbort),
@@ -65,11 +64,11 @@ pub enum Exception {
     /// Breakpoint, watchpoint, single step, BKPT or BRK routed to EL2 by `MDCR_EL2.TDE`; the value
     /// is the class.
     Debug(u8),
-    /// Anything else; the value is the class. 0 is "unknown reason".
+    /// Any other exception; the value is the class. 0 is "unknown reason".
     Unknown(u8),
 }
 
-/// `SPSR_EL2.SS`: the instruction to be stepped was not executed yet.
+/// `SPSR_EL2.SS`: the instruction to be stepped has not been executed yet.
 const SPSR_SS: u64 = 1 << 21;
 /// `SPSR_EL2`: AArch32, T32.
 const SPSR_T32: u64 = 1 << 4 | 1 << 5;
@@ -83,7 +82,7 @@ const fn it_state(spsr: u64) -> u64 {
 #[inline(never)]
 const fn advance_it(spsr: u64) -> u64 {
     let it = it_state(spsr);
-    // The last instruction of a block, or none of a block.
+    // The instruction was the last of an IT block, or in none.
     let next = if it & 7 == 0 { 0 } else { it & 0xe0 | it << 1 & 0x1f };
     spsr & !(0x3f << 10 | 3 << 25) | next >> 2 << 10 | (next & 3) << 25
 }
@@ -103,17 +102,17 @@ impl Syndrome {
         self.0 as u32 & 0x01ff_ffff
     }
 
-    /// Bytes of the instruction (ESR_EL2.IL), which the preferred return address is at. Not of an
-    /// HVC, behind which it is.
+    /// Returns the length in bytes of the instruction at the preferred return address (ESR_EL2.IL).
+    /// Not valid for an HVC, because its preferred return address is behind it.
     #[inline]
     #[must_use]
     pub const fn instruction_len(self) -> u64 {
         2 + ((self.0 >> 25) & 1) * 2
     }
 
-    /// Returns the guest's state behind the instruction, which was carried out for it or failed its
-    /// condition: `spsr` is the state before. Single step is done with the instruction, and the IT
-    /// state of T32 code is that of the next one (`AArch32.ITAdvance`).
+    /// Returns the guest's state after the instruction, which was carried out for the guest or
+    /// failed its condition; `spsr` is the state before it. Single step ends with the instruction,
+    /// and the IT state of T32 code advances to that of the next instruction (`AArch32.ITAdvance`).
     #[inline]
     #[must_use]
     pub const fn behind(spsr: u64) -> u64 {
@@ -121,14 +120,14 @@ impl Syndrome {
         if spsr & SPSR_T32 == SPSR_T32 { advance_it(spsr) } else { spsr }
     }
 
-    /// Whether the trapped instruction would have executed at all. AArch64 instructions always do;
-    /// an AArch32 one that fails its condition may be trapped all the same and is then to be
-    /// skipped without effect (D24.2, ISS.CV and COND).
+    /// Returns whether the trapped instruction would have executed. AArch64 instructions always do.
+    /// An AArch32 instruction may trap although its condition fails; it must then be skipped
+    /// without effect (D24.2, ISS.CV and COND).
     #[must_use]
     pub const fn condition_passed(self, spsr: u64) -> bool {
         let iss = self.iss();
         let conditional = matches!(self.class(), 0x01 | 0x03..=0x06 | 0x08 | 0x0c)
-            // SMC32 says in CCKNOWNPASS whether COND is of any use.
+            // For SMC32, CCKNOWNPASS states whether COND is valid.
             || (self.class() == 0x13 && iss & 1 << 19 != 0);
         if !conditional || spsr & 1 << 4 == 0 {
             return true;
@@ -136,8 +135,8 @@ impl Syndrome {
         let condition = if iss & 1 << 24 != 0 {
             (iss >> 20 & 0xf) as u64
         } else {
-            // T32 code without a recorded condition: the IT state has it, unless the
-            // instruction is outside a block.
+            // T32 code without a recorded condition: the condition is in the IT state, unless the
+            // instruction is outside of an IT block.
             let it = it_state(spsr);
             if spsr & 1 << 5 == 0 || it.trailing_zeros() >= 4 {
                 return true;
@@ -159,9 +158,9 @@ impl Syndrome {
         holds != (condition & 1 == 1)
     }
 
-    /// The exception by class. The three classes that a well-behaved guest causes all the time cost
-    /// a compare each; the rest is out of line, so that the compiler does not make one jump table
-    /// of all.
+    /// Decodes the exception by its class. The three classes that a well-behaved guest causes
+    /// frequently cost one comparison each. The rest is out of line, so that the compiler does not
+    /// build a jump table of all classes.
     #[must_use]
     pub const fn decode(self) -> Exception {
         match self.class() {
@@ -201,8 +200,8 @@ impl Syndrome {
 pub struct SysRegAccess(pub u32);
 
 impl SysRegAccess {
-    /// The access that `MSR|MRS S<op0>_<op1>_C<crn>_C<crm>_<op2>, X<rt>` makes. Fields are cut to
-    /// their width.
+    /// Returns the access that `MSR|MRS S<op0>_<op1>_C<crn>_C<crm>_<op2>, X<rt>` makes. Fields are
+    /// truncated to their width.
     #[must_use]
     pub const fn new([op0, op1, crn, crm, op2]: [u8; 5], rt: u8, write: bool) -> Self {
         Self(
@@ -216,7 +215,8 @@ impl SysRegAccess {
         )
     }
 
-    /// op0: 1 system instructions, 2 debug and trace registers, 3 other registers.
+    /// Returns op0: 1 for system instructions, 2 for debug and trace registers, 3 for other
+    /// registers.
     #[must_use]
     pub const fn op0(self) -> u8 {
         (self.0 >> 20 & 3) as u8
@@ -246,13 +246,13 @@ impl SysRegAccess {
         (self.0 >> 17 & 7) as u8
     }
 
-    /// General register; 31 is XZR.
+    /// Returns the general register; 31 is XZR.
     #[must_use]
     pub const fn rt(self) -> u8 {
         (self.0 >> 5 & 0x1f) as u8
     }
 
-    /// Whether the register is written (MSR).
+    /// Returns whether the register is written (MSR).
     #[must_use]
     pub const fn is_write(self) -> bool {
         self.0 & 1 == 0
@@ -268,7 +268,7 @@ impl CoprocessorAccess {
         (self.0 >> 26) as u8
     }
 
-    /// 15 or 14, or 10 for VMRS.
+    /// Returns the coprocessor: 15 or 14, or 10 for VMRS.
     #[must_use]
     pub const fn coprocessor(self) -> u8 {
         match self.class() {
@@ -278,7 +278,8 @@ impl CoprocessorAccess {
         }
     }
 
-    /// Whether two registers move at once (MCRR, MRRC): then there is no CRn and opc2.
+    /// Returns whether two registers move at once (MCRR, MRRC); such an access has no CRn and no
+    /// opc2.
     #[must_use]
     pub const fn is_double(self) -> bool {
         matches!(self.class(), 0x04 | 0x0c)
@@ -290,7 +291,7 @@ impl CoprocessorAccess {
         if self.is_double() { (self.0 >> 16 & 15) as u8 } else { (self.0 >> 14 & 7) as u8 }
     }
 
-    /// CRn of MCR and MRC.
+    /// Returns CRn of MCR and MRC.
     #[must_use]
     pub const fn crn(self) -> u8 {
         (self.0 >> 10 & 15) as u8
@@ -303,8 +304,8 @@ impl CoprocessorAccess {
     }
 }
 
-/// What an abort's fault status code says (D24.2, DFSC and IFSC). Levels are those of the
-/// translation table walk, from -2.
+/// The fault status code of an abort (D24.2, DFSC and IFSC). Levels are those of the translation
+/// table walk, from -2 on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AbortFault {
     /// Address size fault at a level.
@@ -334,7 +335,7 @@ pub enum AbortFault {
 }
 
 impl AbortFault {
-    /// The fault of a six-bit status code.
+    /// Returns the fault of a six-bit status code.
     #[must_use]
     pub const fn from_status(status: u32) -> Self {
         let code = (status & 0x3f) as u8;
@@ -366,25 +367,26 @@ impl AbortFault {
     }
 }
 
-/// Whether an abort is a translation fault, at any level (DFSC or IFSC 0b0001LL).
+/// Returns whether an abort is a translation fault, at any level (DFSC or IFSC 0b0001LL).
 #[inline]
 const fn is_translation(iss: u32) -> bool {
     iss & 0x3c == 0x04
 }
 
-/// Intermediate physical address of an abort: what data and instruction aborts share (D24.2,
-/// HPFAR_EL2 and the bits FnV, S1PTW and xFSC, which have the same places in both).
+/// Returns the intermediate physical address of an abort, for data and instruction aborts (D24.2,
+/// HPFAR_EL2 and the bits FnV, S1PTW and xFSC, which have the same positions in both).
 #[inline]
 const fn abort_ipa(iss: u32, hpfar: u64, far: u64) -> Option<u64> {
     let on_walk = iss & 1 << 7 != 0;
-    // A translation fault at levels 0 to 3, which most traps to a device are, is tested first: the
-    // other codes need a table.
+    // A translation fault at levels 0 to 3 is tested first, because most traps to a device are such
+    // faults and the other codes need a table.
     if !on_walk && !is_translation(iss) && !AbortFault::from_status(iss).writes_hpfar() {
         return None;
     }
-    // FIPA holds bits 55:12 from bit 4 up; NS in bit 63 is of the Secure state only.
+    // FIPA holds address bits 55:12 from bit 4 up; NS (bit 63) is used only in Secure state.
     let page = (hpfar & 0x0000_ffff_ffff_fff0) << 8;
-    // On a walk FAR is the address that was being translated, not that of the descriptor.
+    // For a fault on a walk, FAR is the address that was being translated, and not the address of
+    // the descriptor.
     let offset = if on_walk || iss & 1 << 10 != 0 { 0 } else { far & 0xfff };
     Some(page | offset)
 }
@@ -394,53 +396,54 @@ const fn abort_ipa(iss: u32, hpfar: u64, far: u64) -> Option<u64> {
 pub struct DataAbort(pub u32);
 
 impl DataAbort {
-    /// Whether it was a write, or a cache maintenance instruction (WnR).
+    /// Returns whether the access was a write or a cache maintenance instruction (WnR).
     #[inline]
     #[must_use]
     pub const fn is_write(self) -> bool {
         self.0 & 1 << 6 != 0
     }
 
-    /// Whether the stage 2 fault was on the guest's own table walk (S1PTW).
+    /// Returns whether the stage 2 fault was on the guest's own table walk (S1PTW).
     #[inline]
     #[must_use]
     pub const fn is_on_walk(self) -> bool {
         self.0 & 1 << 7 != 0
     }
 
-    /// Whether a cache maintenance or address translation instruction faulted (CM).
+    /// Returns whether a cache maintenance or address translation instruction faulted (CM).
     #[inline]
     #[must_use]
     pub const fn is_cache_maintenance(self) -> bool {
         self.0 & 1 << 8 != 0
     }
 
-    /// The reason (DFSC).
+    /// Returns the reason (DFSC).
     #[inline]
     #[must_use]
     pub const fn fault(self) -> AbortFault {
         AbortFault::from_status(self.0)
     }
 
-    /// The intermediate physical address in bytes, from `HPFAR_EL2` and `FAR_EL2`. `None` where
-    /// HPFAR_EL2 is UNKNOWN: the architecture writes it for translation, access flag and address
-    /// size faults and for any fault on a stage 1 walk. On a walk only the page is known.
+    /// Returns the intermediate physical address in bytes, from `HPFAR_EL2` and `FAR_EL2`. Returns
+    /// `None` if HPFAR_EL2 is UNKNOWN: the architecture writes it for translation, access flag and
+    /// address size faults and for any fault on a stage 1 walk. For a fault on a walk only the page
+    /// is known.
     #[inline]
     #[must_use]
     pub const fn ipa(self, hpfar: u64, far: u64) -> Option<u64> {
         abort_ipa(self.0, hpfar, far)
     }
 
-    /// Whether it is a translation fault: nothing is mapped there (DFSC 0b0001LL).
+    /// Returns whether the abort is a translation fault: nothing is mapped there (DFSC 0b0001LL).
     #[inline]
     #[must_use]
     pub const fn is_translation(self) -> bool {
         is_translation(self.0)
     }
 
-    /// The access as a device must see it, or `None` if the syndrome does not describe one: ISV is
-    /// 0, a table walk, a cache maintenance instruction, or an address that HPFAR_EL2 does not
-    /// give.
+    /// Returns the access as a device must handle it, or `None` if the syndrome does not describe
+    /// one: ISV is 0, or the abort was caused by a table walk or a cache maintenance instruction,
+    /// or HPFAR_EL2 does not give the address.
     #[inline]
     #[must_use]
     pub const fn mmio(self, hpfar: u64, far: u64) -> Option<MmioAccess> {
@@ -467,54 +470,54 @@ impl DataAbort {
 pub struct InstructionAbort(pub u32);
 
 impl InstructionAbort {
-    /// Whether the stage 2 fault was on the guest's own table walk (S1PTW).
+    /// Returns whether the stage 2 fault was on the guest's own table walk (S1PTW).
     #[must_use]
     pub const fn is_on_walk(self) -> bool {
         self.0 & 1 << 7 != 0
     }
 
-    /// The reason (IFSC).
+    /// Returns the reason (IFSC).
     #[must_use]
     pub const fn fault(self) -> AbortFault {
         AbortFault::from_status(self.0)
     }
 
-    /// The intermediate physical address in bytes; see [`DataAbort::ipa`].
+    /// Returns the intermediate physical address in bytes; see [`DataAbort::ipa`].
     #[must_use]
     pub const fn ipa(self, hpfar: u64, far: u64) -> Option<u64> {
         abort_ipa(self.0, hpfar, far)
     }
 }
 
-/// A load or store to a device that is emulated.
+/// A load from or store to an emulated device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MmioAccess {
-    /// Intermediate physical address, bytes.
+    /// Intermediate physical address in bytes.
     pub ipa: u64,
     /// Width in bytes: 1, 2, 4 or 8 (SAS).
     pub size: u8,
-    /// Store or load.
+    /// Whether the access is a store; otherwise it is a load.
     pub write: bool,
-    /// General register; 31 is XZR, reads as zero and takes no result (SRT).
+    /// General register (SRT); 31 is XZR, which reads as zero and ignores results.
     pub reg: u8,
-    /// A load sign-extends (SSE).
+    /// Whether a load sign-extends its value (SSE).
     pub sign_extend: bool,
-    /// The register is 64 bits wide, not 32 (SF).
+    /// Whether the register is 64 bits wide, otherwise 32 (SF).
     pub sixty_four: bool,
 }
 
 impl MmioAccess {
     #[inline]
     const fn unused_bits(&self) -> u32 {
-        // A size is one of four, but the fields are public: more than 8 bytes count as 8, none as
-        // 1.
+        // A size is 1, 2, 4 or 8, but the fields are public: a size above 8 counts as 8, and 0
+        // counts as 1.
         let size = if self.size > 8 { 8 } else { self.size as u32 };
         if size == 0 { 56 } else { 64 - size * 8 }
     }
 
-    /// What a load puts into the register: the device's value cut to the access width, extended by
-    /// zeros or by its sign to the register's width; a 32-bit register clears the upper half of the
-    /// 64-bit one.
+    /// Returns the value that a load writes to the register: the device's value truncated to the
+    /// access width, then zero- or sign-extended to the register's width. A load into a 32-bit
+    /// register clears the upper half of the 64-bit register.
     #[inline]
     #[must_use]
     pub const fn extend(&self, value: u64) -> u64 {
@@ -527,7 +530,8 @@ impl MmioAccess {
         if self.sixty_four { wide } else { wide & 0xffff_ffff }
     }
 
-    /// What a store hands to the device: the register's value cut to the access width.
+    /// Returns the value that a store passes to the device: the register's value truncated to the
+    /// access width.
     #[inline]
     #[must_use]
     pub const fn truncate(&self, value: u64) -> u64 {
@@ -536,7 +540,7 @@ impl MmioAccess {
     }
 }
 
-/// Whether ISR_EL1 of this value says that an SError is pending.
+/// Returns whether this value of ISR_EL1 reports a pending SError.
 #[must_use]
 pub const fn is_serror_pending(isr_el1: u64) -> bool {
     isr_el1 >> 8 & 1 != 0

@@ -1,15 +1,15 @@
 //! The identification registers that a VM sees.
 //!
-//! A field shows the lesser of what the processor has and what a VM may use, so a VM is never told
-//! of a feature with registers or instructions that the hypervisor traps, nor of one that the
-//! processor lacks. Fields that this table does not name read as zero, which in the ID scheme says
-//! "not implemented", and so does every register that it does not name. A feature of a later
-//! architecture is therefore hidden until its field is added here.
+//! A field shows the lesser of what the processor has and what a VM may use. So a VM never sees a
+//! feature whose registers or instructions the hypervisor traps, nor a feature that the processor
+//! lacks. Fields and registers that this table does not name read as zero, which means "not
+//! implemented" in the ID scheme. A feature of a later architecture is therefore hidden until its
+//! field is added here.
 //!
 //! Hidden: EL2 and EL3, PMU, trace, profiling, branch records, activity monitors, SVE, SME, MTE,
 //! RAS, MPAM, nesting, LORegions, NMI, pointer authentication (its keys are not part of a vCPU's
-//! context), and what needs a bit of `HCRX_EL2` (MOPS, LS64, TCR2, SCTLR2, indirect permissions).
-//! Shown, with nothing in EL2 to keep from the guest: BTI, SSBS, DIT, PAN, UAO, LSE, crypto.
+//! context), and features that need a bit of `HCRX_EL2` (MOPS, LS64, TCR2, SCTLR2, indirect
+//! permissions). Shown, because they need no support in EL2: BTI, SSBS, DIT, PAN, UAO, LSE, crypto.
 //!
 //! Source: Arm ARM (DDI0487), D23.1 "Principles of the ID scheme for fields in ID registers" and
 //! D24.2 for each register; op0 = 3, op1 = 0, CRn = 0, CRm = 1 to 7 is the feature ID space. Its
@@ -35,25 +35,25 @@ impl IdRegister {
         Self((crm - 1) * 8 + op2)
     }
 
-    /// CRm of its encoding, 1 to 7.
+    /// Returns CRm of the register's encoding, 1 to 7.
     #[must_use]
     pub const fn crm(self) -> u8 {
         (self.0 >> 3) + 1
     }
 
-    /// op2 of its encoding, 0 to 7.
+    /// Returns op2 of the register's encoding, 0 to 7.
     #[must_use]
     pub const fn op2(self) -> u8 {
         self.0 & 7
     }
 }
 
-/// What a VM may see of a register: `most` has the highest value of each four-bit field.
+/// The part of a register that a VM may see: `most` has the highest value of each four-bit field.
 struct Rule {
     register: IdRegister,
     most: u64,
-    /// Fields where a negative value says that the feature is absent; that value is always shown
-    /// (D23.1.3). As bits of the field's number.
+    /// Set of the fields, one bit each, in which a negative value means that the feature is absent;
+    /// that value is always shown (D23.1.3).
     signed: u16,
 }
 
@@ -61,8 +61,8 @@ const fn rule(crm: u8, op2: u8, most: u64) -> Rule {
     Rule { register: IdRegister::at(crm, op2), most, signed: 0 }
 }
 
-/// Registers with fields that come from the hardware. The list in [`IdRegisters::from_hardware`]
-/// names them.
+/// Registers whose fields come from the hardware. The list in [`IdRegisters::from_hardware`] names
+/// them.
 const RULES: [Rule; 26] = [
     // ID_AA64PFR0: EL1 is 64-bit (HCR_EL2.RW), EL0 either. CSV2 above 1 would offer SCXTNUM_ELx.
     // Fields from bit 60: CSV3 CSV2 RME DIT, AMU MPAM SEL2 SVE, RAS GIC AdvSIMD FP, EL3 EL2 EL1
@@ -87,7 +87,8 @@ const RULES: [Rule; 26] = [
     rule(7, 2, 0x1021_0011_1011_0111),
     // AArch32 at EL0. ID_PFR0: DIT, CSV2, State2 to State0 (the instruction sets).
     rule(1, 0, 0x0101_0131),
-    // ID_PFR1: generic timer. No EL3, no EL2, and no programmers' model as EL1 cannot use AArch32.
+    // ID_PFR1: generic timer. No EL3, no EL2, and no programmers' model, because EL1 cannot use
+    // AArch32.
     rule(1, 1, 0x0001_0000),
     // ID_MMFR0 to 3.
     rule(1, 4, 0xffff_ffff),
@@ -99,8 +100,8 @@ const RULES: [Rule; 26] = [
     rule(2, 1, 0xffff_ffff),
     rule(2, 2, 0xffff_ffff),
     rule(2, 3, 0xffff_ffff),
-    // ID_ISAR4 without SMC, as when EL1 cannot use AArch32; ID_ISAR5; ID_MMFR4 without XNX and EVT;
-    // ID_ISAR6.
+    // ID_ISAR4 without SMC, as required if EL1 cannot use AArch32; ID_ISAR5; ID_MMFR4 without XNX
+    // and EVT; ID_ISAR6.
     rule(2, 4, 0xffff_0fff),
     rule(2, 5, 0x1101_1121),
     rule(2, 6, 0x0112_1001),
@@ -120,14 +121,16 @@ const AA64MMFR1: usize = IdRegister::at(7, 1).0 as usize;
 const PFR1: usize = IdRegister::at(1, 1).0 as usize;
 const DFR0: usize = IdRegister::at(1, 2).0 as usize;
 
-/// The Armv8.0 debug architecture. All else, PMU and trace first, is absent.
+/// ID_AA64DFR0: the Armv8.0 debug architecture. All other features, in particular PMU and trace,
+/// are absent.
 const DEBUG_V8: u64 = 0x6;
-/// The same in AArch32 terms: CopDbg is Armv8.0's.
+/// ID_DFR0: CopDbg has the value of Armv8.0.
 const DFR0_VALUE: u64 = 0x6;
 
-/// `ID_AA64DFR0_EL1`: as many of the hardware's breakpoints and watchpoints as a vCPU's context
-/// holds. The last breakpoints are those that compare contexts: where a VM does not see all, its
-/// register shows the one that the architecture requires.
+/// Returns `ID_AA64DFR0_EL1`: as many of the hardware's breakpoints and watchpoints as a vCPU's
+/// context holds. The last breakpoints of the hardware are those that compare contexts. If a VM
+/// does not see all breakpoints, its register shows one of these, the number that the architecture
+/// requires.
 fn debug_features(hardware: u64) -> u64 {
     let (breakpoints, watchpoints) = (hardware >> 12 & 15, hardware >> 20 & 15);
     let most_breakpoints = MAX_BREAKPOINTS as u64 - 1;
@@ -138,10 +141,10 @@ fn debug_features(hardware: u64) -> u64 {
         | contexts.min(breakpoints) << 28
 }
 
-/// Registers of EL2 that are unknown after a reset and that change what EL1 can do, as far
-/// as the processor has them. The hypervisor writes zero to each on every core, but the trap bits to
-/// the last two: nothing that the ID registers hide is enabled, and no access traps that is not
-/// named in [`crate::sysreg`].
+/// The EL2 registers that the processor has, that are unknown after a reset, and that change what
+/// EL1 can do. The hypervisor writes zero to each on every core, except for the last two, to which
+/// it writes trap bits. So no feature is enabled that the ID registers hide, and no access traps
+/// that is not named in [`crate::sysreg`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a group of registers")]
 pub struct Controls {
@@ -151,17 +154,18 @@ pub struct Controls {
     pub fine_traps: bool,
     /// `HAFGRTR_EL2`.
     pub monitor_traps: bool,
-    /// The second registers of each (FEAT_FGT2).
+    /// The second register of each of these (FEAT_FGT2).
     pub more_fine_traps: bool,
-    /// `MPAM2_EL2`, which traps EL1's registers of memory partitioning instead (FEAT_MPAM).
+    /// `MPAM2_EL2`, which is set to trap EL1's registers of memory partitioning (FEAT_MPAM).
     pub partitioning: bool,
-    /// `MDCR_EL2.TTRF`, which traps EL1's control of trace instead (FEAT_TRF).
+    /// `MDCR_EL2.TTRF`, which is set to trap EL1's control of trace (FEAT_TRF).
     pub trace_filter: bool,
 }
 
 impl Controls {
-    /// Returns what a processor with these values of `ID_AA64MMFR0_EL1` and `ID_AA64MMFR1_EL1`, of
-    /// `ID_AA64PFR0_EL1` and `ID_AA64PFR1_EL1`, and of `ID_AA64DFR0_EL1` has.
+    /// Returns which of these registers a processor with the given values of `ID_AA64MMFR0_EL1` and
+    /// `ID_AA64MMFR1_EL1`, of `ID_AA64PFR0_EL1` and `ID_AA64PFR1_EL1`, and of `ID_AA64DFR0_EL1`
+    /// has.
     #[must_use]
     pub const fn of([mmfr0, mmfr1]: [u64; 2], [pfr0, pfr1]: [u64; 2], dfr0: u64) -> Self {
         let fine_traps = mmfr0 >> 56 & 0xf;
@@ -177,10 +181,11 @@ impl Controls {
     }
 }
 
-/// Lesser of two register values in each four-bit field; see [`Rule`].
+/// Returns the lesser of two register values in each four-bit field; see [`Rule`].
 fn lesser(hardware: u64, rule: &Rule) -> u64 {
     let (mut result, mut field) = (0, 0);
-    // Of fields that are zero nothing is left, and the upper ones of most registers are.
+    // The loop ends at the last nonzero field: zero fields stay zero, and the upper fields of most
+    // registers are zero.
     while field < 16 && hardware >> (field * 4) != 0 {
         let shift = field * 4;
         let (have, most) = (hardware >> shift & 15, rule.most >> shift & 15);
@@ -196,10 +201,10 @@ fn lesser(hardware: u64, rule: &Rule) -> u64 {
 pub struct IdRegisters([u64; 56]);
 
 impl IdRegisters {
-    /// The registers of a VM on this processor. `read` gives the hardware's value of a register; it
-    /// is called once for each that is not constant: CRm 1, op2 0, 1, 4 to 7; CRm 2, op2 0 to 7;
-    /// CRm 3, op2 0, 1, 2, 4; CRm 4, op2 0, 1; CRm 5, op2 0; CRm 6, op2 0, 1, 2; CRm 7, op2 0, 1,
-    /// 2. All cores of a VM must be alike.
+    /// Returns the registers of a VM on this processor. `read` returns the hardware's value of a
+    /// register. It is called once for each register that is not constant: CRm 1, op2 0, 1, 4 to 7;
+    /// CRm 2, op2 0 to 7; CRm 3, op2 0, 1, 2, 4; CRm 4, op2 0, 1; CRm 5, op2 0; CRm 6, op2 0, 1, 2;
+    /// CRm 7, op2 0, 1, 2. All cores of a VM must be alike.
     #[must_use]
     pub fn from_hardware(gic: GicVersion, mut read: impl FnMut(IdRegister) -> u64) -> Self {
         let mut values = [0; 56];
@@ -222,21 +227,21 @@ impl IdRegisters {
         Self(values)
     }
 
-    /// The register S3_0_C0_C`crm`_`op2`; zero for any outside the feature ID space.
+    /// Returns the register S3_0_C0_C`crm`_`op2`; zero for any outside the feature ID space.
     #[must_use]
     pub fn get(&self, crm: u8, op2: u8) -> u64 {
         let index = usize::from(crm).wrapping_sub(1).wrapping_mul(8) | usize::from(op2 & 7);
         self.0.get(index).copied().unwrap_or(0)
     }
 
-    /// How many breakpoints and watchpoints the VM has.
+    /// Returns how many breakpoints and watchpoints the VM has.
     #[must_use]
     pub const fn comparators(&self) -> (u8, u8) {
         let features = self.0[AA64DFR0];
         ((features >> 12 & 15) as u8 + 1, (features >> 20 & 15) as u8 + 1)
     }
 
-    /// The GIC that the VM has.
+    /// Returns the GIC version that the VM has.
     #[must_use]
     pub const fn gic(&self) -> GicVersion {
         match self.0[AA64PFR0] >> 24 & 0xf {
@@ -245,13 +250,13 @@ impl IdRegisters {
         }
     }
 
-    /// Whether there is `PSTATE.PAN`.
+    /// Returns whether the processor has `PSTATE.PAN`.
     #[must_use]
     pub const fn has_pan(&self) -> bool {
         self.0[AA64MMFR1] >> 20 & 0xf != 0
     }
 
-    /// Whether there is `PSTATE.SSBS`.
+    /// Returns whether the processor has `PSTATE.SSBS`.
     #[must_use]
     pub const fn has_ssbs(&self) -> bool {
         self.0[AA64PFR1] >> 4 & 0xf != 0

@@ -1,11 +1,12 @@
-//! Exceptions that EL2 makes the guest's EL1 take, as if the processor had taken them there itself.
+//! Exceptions that EL2 makes the guest's EL1 take, as if the processor itself had taken them to
+//! EL1.
 //!
 //! Source: Arm ARM (DDI0487), AArch64.TakeException (J1.1), D1.3.1 "Exception entry" with the
 //! vector offsets, D24.2 ESR_EL1. A VM's EL1 is always AArch64, its EL0 may be AArch32.
 
 use crate::id::IdRegisters;
 
-/// What the guest's EL1 is told.
+/// The exception that the guest's EL1 takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InjectedException {
     /// The instruction is UNDEFINED (exception class 0).
@@ -14,21 +15,21 @@ pub enum InjectedException {
     DataAbort {
         /// Virtual address, `FAR_EL2`.
         far: u64,
-        /// Store or load.
+        /// Whether the access was a store; otherwise it was a load.
         write: bool,
-        /// Whether the guest's own table walk failed, and at which level (0 to 3).
+        /// The level (0 to 3) at which the guest's own table walk failed, if it did.
         walk: Option<u8>,
     },
     /// The instruction fetch ended in a synchronous external abort.
     InstructionAbort {
         /// Virtual address, `FAR_EL2`.
         far: u64,
-        /// Whether the guest's own table walk failed, and at which level (0 to 3).
+        /// The level (0 to 3) at which the guest's own table walk failed, if it did.
         walk: Option<u8>,
     },
 }
 
-/// The guest at the exception that EL2 has taken.
+/// The state of the guest at the exception that EL2 has taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interrupted {
     /// `SPSR_EL2`.
@@ -41,26 +42,26 @@ pub struct Interrupted {
     pub sctlr: u64,
 }
 
-/// What to write before returning to the guest.
+/// The values to write before returning to the guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Injection {
     /// The vector, for `ELR_EL2`.
     pub pc: u64,
     /// The processor state at the vector, for `SPSR_EL2`.
     pub pstate: u64,
-    /// For `ESR_EL1`.
+    /// The value for `ESR_EL1`.
     pub esr: u64,
-    /// For `ELR_EL1`.
+    /// The value for `ELR_EL1`.
     pub elr: u64,
-    /// For `SPSR_EL1`.
+    /// The value for `SPSR_EL1`.
     pub spsr: u64,
-    /// For `FAR_EL1`, where the exception has an address.
+    /// The value for `FAR_EL1`, if the exception has an address.
     pub far: Option<u64>,
 }
 
 const SPSR_AARCH32: u64 = 1 << 4;
-/// N, Z, C and V, DIT and PAN: entry to EL1 leaves them, and they have the same places in an
-/// AArch32 SPSR.
+/// N, Z, C and V, DIT and PAN: entry to EL1 does not change them, and they have the same positions
+/// in an AArch32 SPSR.
 const SPSR_KEPT: u64 = 0xf << 28 | 1 << 24 | SPSR_PAN;
 const SPSR_PAN: u64 = 1 << 22;
 const SPSR_SSBS: u64 = 1 << 12;
@@ -73,15 +74,15 @@ const SCTLR_DSSBS: u64 = 1 << 44;
 const ESR_IL: u64 = 1 << 25;
 
 impl Injection {
-    /// Returns whether the guest would take the exception at the very instruction that caused it:
-    /// its vector cannot be fetched, so it would go on with that for ever.
+    /// Returns whether the guest would take the exception at the same instruction that caused it.
+    /// Its vector cannot be fetched then, so it would take the exception again and again.
     #[must_use]
     pub const fn is_endless(&self) -> bool {
         self.pc == self.elr
     }
 }
 
-/// The state in which the guest's EL1 has taken the exception `kind`.
+/// Returns the state in which the guest's EL1 has taken the exception `kind`.
 #[must_use]
 pub fn inject(kind: InjectedException, guest: &Interrupted, ids: &IdRegisters) -> Injection {
     let from_el0 = guest.spsr & 0xc == 0;

@@ -1,9 +1,10 @@
-//! The virtual board: what a VM sees of its machine besides memory, with no hardware in it.
+//! The virtual board: the devices, registers and calls of the machine that a VM sees, without any
+//! access to hardware.
 //!
-//! Each module is a model that EL2 asks: it takes what a guest did (a trapped register, an access
-//! to a device, a call) and says what the guest sees and what is to be done. Nothing here can
-//! panic, loop without a bound or allocate, for any behavior of a guest; all of it is tested on the
-//! host.
+//! Each module is a model that EL2 calls: it takes an action of a guest (a trapped register, an
+//! access to a device, a call) and returns what the guest sees and what EL2 must do. No function
+//! here can panic, loop without a bound or allocate, for any behavior of a guest; all of it is
+//! tested on the host.
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
 

@@ -1,24 +1,24 @@
 //! The PL011 UART of a VM.
 //!
-//! What differs from the part on a chip, where every byte takes its time on a wire:
+//! Differences from the real part, on which every byte takes time on a line:
 //!
-//! - Bytes go to a [`Sink`], the VM's console ring. While the ring has room for more than a FIFO
-//!   holds, the transmit FIFO is empty; the last 32 bytes of room are the FIFO. So a guest sees it
-//!   fill up when the ring is not drained, and a driver that writes half a FIFO at each transmit
-//!   interrupt without a read of TXFF, as Linux' does, loses nothing.
-//! - The transmit interrupt is raised by every write that leaves the FIFO at or below its trigger
-//!   level, since the byte has left at once.
-//! - A received byte is followed by silence, so the receive timeout is raised with it; a driver
-//!   that waits for its trigger level and one that waits for the timeout both run. On a wire it
-//!   is raised 32 bits later, when a driver that emptied the FIFO has cleared the interrupt.
-//!   Therefore a store to ICR does not clear the timeout of a byte that came since the guest last
-//!   accessed RIS, MIS or ICR.
-//! - Baud rate, word length and the enable bits in CR have no effect: programs for QEMU's `virt`
-//!   write to DR with no preparation whatsoever. Modem lines are idle, errors other than overrun do
-//!   not happen, DMA requests go nowhere.
-//! - Registers are 32 bits wide. A narrower access at the register's address acts like a full one;
-//!   a store elsewhere in the word is ignored, and a load there gives the bytes it asks for, with
-//!   the side effects of the full one.
+//! - Bytes go to a [`Sink`], the VM's console ring. While the ring has more room than a FIFO holds,
+//!   the transmit FIFO is empty; the last 32 bytes of room are the FIFO. So a guest sees the FIFO
+//!   fill up when the ring is not drained. A driver that writes half a FIFO at each transmit
+//!   interrupt without reading TXFF, as Linux' driver does, loses nothing.
+//! - Every write that leaves the FIFO at or below its trigger level raises the transmit interrupt,
+//!   because the byte has been sent at once.
+//! - A received byte is followed by silence, so the receive timeout is raised together with it.
+//!   Drivers that wait for the trigger level and drivers that wait for the timeout both work. On a
+//!   real line the timeout is raised 32 bits later, when a driver that emptied the FIFO has cleared
+//!   the interrupt. Therefore a store to ICR does not clear the timeout of a byte that arrived
+//!   since the guest last accessed RIS, MIS or ICR.
+//! - Baud rate, word length and the enable bits in CR have no effect, because programs for QEMU's
+//!   `virt` write to DR without any preparation. Modem lines are idle, the only error is overrun,
+//!   and DMA requests are ignored.
+//! - Registers are 32 bits wide. A narrower access at the register's address acts like a full one.
+//!   A store elsewhere in the word is ignored; a load there returns the requested bytes, with the
+//!   side effects of a full load.
 //!
 //! Source: PrimeCell UART (PL011) TRM, DDI0183: chapter 3 for the registers, 2.4 for operation, 2.8
 //! for interrupts.
@@ -26,11 +26,11 @@
 /// Depth of either FIFO in bytes (revision r1p5).
 pub const FIFO_DEPTH: usize = 32;
 
-/// Where transmitted bytes go.
+/// The destination of transmitted bytes.
 pub trait Sink {
-    /// How many bytes can be put now.
+    /// Returns how many bytes can be put now.
     fn room(&self) -> usize;
-    /// Takes a byte. One that it has no room for is lost; it is the sink's to count.
+    /// Takes a byte. If there is no room, the byte is lost; the sink counts it.
     fn put(&mut self, byte: u8);
 }
 
@@ -50,7 +50,7 @@ const ICR: u64 = 0x044;
 const DMACR: u64 = 0x048;
 const PERIPH_ID: u64 = 0xfe0;
 
-/// UARTPeriphID0 to 3: part 0x011 by Arm, revision r1p5, by which Linux knows the depth of the
+/// UARTPeriphID0 to 3: part 0x011 by Arm, revision r1p5, from which Linux derives the depth of the
 /// FIFOs; UARTPCellID0 to 3.
 const IDENTIFICATION: [u8; 8] = [0x11, 0x10, 0x34, 0x00, 0x0d, 0xf0, 0x05, 0xb1];
 
@@ -71,17 +71,17 @@ const INT_RT: u16 = 1 << 6;
 const INT_OE: u16 = 1 << 10;
 
 /// A UART and its interrupt line. The line is high as long as an unmasked interrupt is raised;
-/// every function that can change it returns it.
+/// every function that can change the level returns it.
 #[derive(Clone, Debug)]
 pub struct Pl011 {
     fifo: [u8; FIFO_DEPTH],
     head: u8,
     len: u8,
-    /// A byte was lost and none has come into the FIFO since (UARTDR.OE).
+    /// Whether a byte was lost and none has entered the FIFO since then (UARTDR.OE).
     overrun: bool,
     /// UARTRSR.OE, until it is cleared through UARTECR.
     overrun_status: bool,
-    /// The transmit FIFO holds more than its trigger level.
+    /// Whether the transmit FIFO holds more than its trigger level.
     tx_above: bool,
     ilpr: u8,
     fbrd: u8,
@@ -91,8 +91,8 @@ pub struct Pl011 {
     ifls: u16,
     imsc: u16,
     ris: u16,
-    /// The raised interrupts that the next store to ICR leaves: the timeout, if a byte came since
-    /// the last access to RIS, MIS or ICR.
+    /// The raised interrupts that the next store to ICR does not clear: the timeout, if a byte
+    /// arrived since the last access to RIS, MIS or ICR.
     unseen: u16,
     dmacr: u16,
 }
@@ -104,7 +104,7 @@ impl Default for Pl011 {
 }
 
 impl Pl011 {
-    /// A UART after reset (DDI0183, table 3-1).
+    /// Returns a UART after reset (DDI0183, table 3-1).
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -127,15 +127,15 @@ impl Pl011 {
         }
     }
 
-    /// Level of the interrupt line, UARTINTR.
+    /// Returns the level of the interrupt line, UARTINTR.
     #[inline]
     #[must_use]
     pub const fn line(&self) -> bool {
         self.ris & self.imsc != 0
     }
 
-    /// Whether [`Pl011::receive`] would take a byte. A source that can wait should, as there is no
-    /// flow control on the line.
+    /// Returns whether [`Pl011::receive`] would take a byte. A source that can wait should do so,
+    /// because the line has no flow control.
     #[must_use]
     pub const fn can_receive(&self) -> bool {
         self.len < self.rx_depth()
@@ -145,8 +145,8 @@ impl Pl011 {
         if self.lcr_h & LCR_H_FEN != 0 { FIFO_DEPTH as u8 } else { 1 }
     }
 
-    /// Bytes in a FIFO at a trigger level of UARTIFLS: 1/8, 1/4, 1/2, 3/4, 7/8; the other values
-    /// are reserved.
+    /// Returns the number of bytes in a FIFO at a trigger level of UARTIFLS: 1/8, 1/4, 1/2, 3/4,
+    /// 7/8; the other values are reserved.
     const fn eighths(select: u16) -> u8 {
         match select & 7 {
             0 => 4,
@@ -161,12 +161,13 @@ impl Pl011 {
         if self.lcr_h & LCR_H_FEN != 0 { Self::eighths(self.ifls >> 3) } else { 1 }
     }
 
-    /// Room in the sink at which the transmit FIFO has come down to its trigger level.
+    /// Returns the room in the sink at which the transmit FIFO is at its trigger level.
     const fn tx_trigger_room(&self) -> usize {
         if self.lcr_h & LCR_H_FEN != 0 { FIFO_DEPTH - Self::eighths(self.ifls) as usize } else { 1 }
     }
 
-    /// A byte comes in on the line. If the FIFO is full it is lost, as an overrun.
+    /// Receives a byte from the line. If the FIFO is full, the byte is lost, as an overrun. Returns
+    /// the level of the interrupt line.
     pub fn receive(&mut self, byte: u8) -> bool {
         if !self.can_receive() {
             self.overrun = true;
@@ -186,7 +187,8 @@ impl Pl011 {
         self.line()
     }
 
-    /// The sink has room for `room` bytes: to be called when it has been drained.
+    /// Notes that the sink has room for `room` bytes. Called when the sink has been drained.
+    /// Returns the level of the interrupt line.
     pub fn drained(&mut self, room: usize) -> bool {
         if self.tx_above && room >= self.tx_trigger_room() {
             self.tx_above = false;
@@ -195,8 +197,8 @@ impl Pl011 {
         self.line()
     }
 
-    /// A load at `offset`, which is cut to the 4 KiB of the device. The value is that of the word,
-    /// shifted down to the byte that is addressed; with it comes the interrupt line.
+    /// Carries out a load at `offset`, which is truncated to the 4 KiB of the device. Returns the
+    /// value of the word, shifted down to the addressed byte, and the level of the interrupt line.
     pub fn read(&mut self, offset: u64, sink: &impl Sink) -> (u32, bool) {
         let value = match offset & 0xffc {
             DR => self.take(),
@@ -218,7 +220,8 @@ impl Pl011 {
         (value >> ((offset & 3) * 8), self.line())
     }
 
-    /// A store of `value` at `offset`, which is cut to the 4 KiB of the device.
+    /// Carries out a store of `value` at `offset`, which is truncated to the 4 KiB of the device.
+    /// Returns the level of the interrupt line.
     pub fn write(&mut self, offset: u64, value: u32, sink: &mut impl Sink) -> bool {
         let half = value as u16;
         match offset & 0xfff {
@@ -228,8 +231,8 @@ impl Pl011 {
             IBRD => self.ibrd = half,
             FBRD => self.fbrd = value as u8 & 0x3f,
             LCR_H => {
-                // Switching the FIFO leaves no way to keep its order: it starts empty (as QEMU's
-                // does).
+                // A change of the FIFO mode cannot keep the order of the bytes, so the FIFO starts
+                // empty, as QEMU's does.
                 if (self.lcr_h ^ half) & LCR_H_FEN != 0 {
                     self.len = 0;
                     self.ris &= !(INT_RX | INT_RT);
@@ -253,7 +256,7 @@ impl Pl011 {
         self.line()
     }
 
-    /// The raised interrupts, which the guest sees now.
+    /// Returns the raised interrupts, which the guest sees now.
     fn seen(&mut self) -> u16 {
         self.unseen = 0;
         self.ris
@@ -276,7 +279,7 @@ impl Pl011 {
 
     fn take(&mut self) -> u32 {
         let overrun = if self.overrun { DR_OE } else { 0 };
-        // An empty FIFO gives what was read last.
+        // An empty FIFO returns the byte that was read last.
         let head = usize::from(self.head);
         if self.len == 0 {
             return overrun | u32::from(self.fifo[head.wrapping_sub(1) % FIFO_DEPTH]);

@@ -1,19 +1,18 @@
-//! The PMU of a vCPU that was granted some of its core's event counters, and the cycle counter with
-//! them.
+//! The PMU of a vCPU that was granted some of its core's event counters and the cycle counter.
 //!
-//! Every access traps (`MDCR_EL2.{TPM, TPMCR}`), since the hypervisor's own counters are in the
+//! Every access traps (`MDCR_EL2.{TPM, TPMCR}`), because the hypervisor's own counters are in the
 //! same registers. The guest's counter n stands for one of the hardware's ([`GrantedCounters`]),
-//! which counts at EL1 and EL0 only. What applies to all counters of a core (`PMCR_EL0.E`) exists
-//! only here: a counter runs if the guest enabled it and all of them.
+//! which counts at EL1 and EL0 only. Controls of all counters of a core (`PMCR_EL0.E`) exist only
+//! in this model: a counter runs if the guest enabled it and all counters.
 //!
-//! The guest's overflow interrupt is a line of its own, never the hardware's: an overflow is
-//! disabled there until the guest has cleared it, so that however it is left, the hypervisor's own
-//! overflows come.
+//! The guest's overflow interrupt is a separate line and not that of the hardware. An overflow
+//! interrupt is disabled in the hardware until the guest has cleared the overflow. So the
+//! hypervisor's own overflows interrupt, whatever state the guest leaves its counters in.
 //!
-//! Of PMUv3 before Armv8.1: 32-bit event counters, event numbers of 10 bits. The cycle counter has
-//! 64 bits; `PMCR_EL0.LC` chooses whether it overflows after 32 or 64 of them. The bit is the
-//! guest's in the hardware, because the hypervisor uses no cycle counter. Not offered are PMSWINC's
-//! AArch32 twins and the other CP15 registers.
+//! Features of PMUv3 before Armv8.1: 32-bit event counters, event numbers of 10 bits. The cycle
+//! counter has 64 bits; `PMCR_EL0.LC` selects whether it overflows after 32 or 64 bits. In the
+//! hardware this bit belongs to the guest, because the hypervisor uses no cycle counter. The
+//! AArch32 views of the registers (CP15) are not offered.
 //!
 //! Source: Arm ARM (DDI0487), D11 "The Performance Monitors Extension", D24.5 for each register.
 
@@ -22,13 +21,14 @@ use weir_units::IntId;
 
 /// The INTID of the guest's overflow interrupt, as on QEMU's `virt` board.
 pub const INTID: IntId = IntId(23);
-/// Most event counters that a guest has.
+/// Largest number of event counters of a guest.
 pub const MOST: usize = 29;
 /// The bit of the cycle counter among those of the counters.
 pub const CYCLES: u32 = 1 << 31;
 
-/// Whether a PMU with these `PMCEID0_EL0` and `PMCEID1_EL0` may count `event`. The registers list
-/// the implemented common events up to 0x3f; other events are not in them (DDI0487, D11.11).
+/// Returns whether a PMU with these `PMCEID0_EL0` and `PMCEID1_EL0` may count `event`. The
+/// registers list the implemented common events up to 0x3f; they do not describe other events
+/// (DDI0487, D11.11).
 #[must_use]
 pub fn may_count(identification: [u64; 2], event: u16) -> bool {
     let [first, second] = identification;
@@ -39,14 +39,14 @@ pub fn may_count(identification: [u64; 2], event: u16) -> bool {
 /// `ID_AA64DFR0_EL1.PMUVer` of PMUv3.
 const PMUVER: u64 = 1 << 8;
 /// `PMCR_EL0`: enable, reset of event counters, reset of the cycle counter, disable the cycle
-/// counter where events must not be counted (which is nowhere that a guest is), long cycle counter.
+/// counter where events must not be counted (never in a guest), long cycle counter.
 const E: u64 = 1;
 const P: u64 = 1 << 1;
 const C: u64 = 1 << 2;
 const DP: u64 = 1 << 5;
 const LC: u64 = 1 << 6;
-/// `PMEVTYPER<n>_EL0`: not at EL1, not at EL0, and what to count; all else would count elsewhere,
-/// or is not there.
+/// `PMEVTYPER<n>_EL0`: not at EL1, not at EL0, and the event. The other bits count elsewhere or do
+/// not exist.
 const TYPE: u32 = NOT_AT_EL1 | NOT_AT_EL0 | EVENT;
 const NOT_AT_EL1: u32 = 1 << 31;
 const NOT_AT_EL0: u32 = 1 << 30;
@@ -63,47 +63,48 @@ const USER: u64 = 0xf;
 /// The counters of a core that a guest was granted. Masks have bit n for event counter n and
 /// [`CYCLES`].
 pub trait GrantedCounters {
-    /// Event counter `n`, which is granted.
+    /// Reads event counter `n`, which is granted.
     fn read(&mut self, n: usize) -> u32;
-    /// Sets it.
+    /// Writes event counter `n`.
     fn write(&mut self, n: usize, value: u32);
-    /// The cycle counter.
+    /// Reads the cycle counter.
     fn read_cycles(&mut self) -> u64;
-    /// Sets it.
+    /// Writes the cycle counter.
     fn write_cycles(&mut self, value: u64);
-    /// Sets what event counter `n` counts: the low 10 bits, and the two highest for not at EL1, not
-    /// at EL0.
+    /// Sets the event of counter `n`: the low 10 bits, and the two highest bits for "not at EL1"
+    /// and "not at EL0".
     fn set_type(&mut self, n: usize, kind: u32);
-    /// Sets where the cycle counter counts.
+    /// Sets the exception levels at which the cycle counter counts.
     fn set_filter(&mut self, filter: u32);
-    /// Sets whether the cycle counter overflows after 64 bits, instead of 32: `PMCR_EL0.LC`.
+    /// Sets whether the cycle counter overflows after 64 bits instead of 32: `PMCR_EL0.LC`.
     fn set_long_cycles(&mut self, long: bool);
-    /// Returns whether it does: always, on a core without AArch32.
+    /// Returns whether the cycle counter overflows after 64 bits; always true on a core without
+    /// AArch32.
     fn has_long_cycles(&mut self) -> bool;
-    /// Has those of `mask` count, and no others of the granted ones.
+    /// Enables exactly the granted counters in `mask`.
     fn set_enabled(&mut self, mask: u32);
-    /// Has those of `mask` interrupt, and no others of the granted ones.
+    /// Enables the overflow interrupts of exactly the granted counters in `mask`.
     fn set_interrupts(&mut self, mask: u32);
-    /// Those that have overflowed since that was last cleared.
+    /// Returns the counters that have overflowed since their overflow was last cleared.
     fn overflowed(&mut self) -> u32;
-    /// Clears it.
+    /// Clears the overflow of the counters in `mask`.
     fn clear_overflowed(&mut self, mask: u32);
-    /// Sets it.
+    /// Sets the overflow of the counters in `mask`.
     fn set_overflowed(&mut self, mask: u32);
-    /// `PMCEID0_EL0` or `PMCEID1_EL0`: which common events there are.
+    /// Returns `PMCEID0_EL0` or `PMCEID1_EL0`: which common events exist.
     fn events(&mut self, register: u8) -> u64;
-    /// Sets what EL0 may do without a trap to EL1: `PMUSERENR_EL0`.
+    /// Sets the accesses that EL0 may make without a trap to EL1: `PMUSERENR_EL0`.
     fn set_user(&mut self, user: u32);
 }
 
-/// What becomes of an access.
+/// Result of an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PmuOutcome {
-    /// The register gets this value.
+    /// The destination register gets this value.
     Read(u64),
-    /// It was written. The line may have changed: see [`VirtualPmu::line`].
+    /// The register was written. The interrupt line may have changed: see [`VirtualPmu::line`].
     Written,
-    /// No such register, or it can't be accessed so: inject UNDEFINED.
+    /// The register does not exist, or cannot be accessed in this way: inject UNDEFINED.
     Undefined,
 }
 
@@ -121,7 +122,7 @@ pub struct VirtualPmu {
 }
 
 impl VirtualPmu {
-    /// A PMU of `count` event counters, at most [`MOST`], as after a reset.
+    /// Returns a PMU of `count` event counters, at most [`MOST`], in the state after a reset.
     #[must_use]
     pub const fn new(count: u8) -> Self {
         Self {
@@ -136,7 +137,7 @@ impl VirtualPmu {
         }
     }
 
-    /// Resets it: the vCPU comes on, or goes off. Every counter is stopped and zero.
+    /// Resets the PMU because the vCPU starts or goes off. Every counter is stopped and zero.
     pub fn reset(&mut self, hw: &mut impl GrantedCounters) {
         *self = Self::new(self.count);
         hw.set_enabled(0);
@@ -152,20 +153,20 @@ impl VirtualPmu {
         hw.clear_overflowed(self.all());
     }
 
-    /// The counters that there are.
+    /// Returns the mask of all counters.
     const fn all(&self) -> u32 {
         ((1 << self.count) - 1) | CYCLES
     }
 
-    /// What a feature ID register of a VM with a PMU shows instead of `value`.
+    /// Returns the value that a feature ID register shows in a VM with a PMU, instead of `value`.
     #[must_use]
     pub const fn shown(access: SysRegAccess, value: u64) -> u64 {
         let id_aa64dfr0 = access.op1() == 0 && access.crn() == 0 && access.crm() == 5;
         if access.op0() == 3 && id_aa64dfr0 && access.op2() == 0 { value | PMUVER } else { value }
     }
 
-    /// The state of the overflow interrupt's line. An overflow that the guest has not cleared does
-    /// not interrupt the hypervisor again.
+    /// Returns the level of the overflow interrupt's line. An overflow that the guest has not
+    /// cleared does not interrupt the hypervisor again.
     pub fn line(&mut self, hw: &mut impl GrantedCounters) -> bool {
         let overflowed = hw.overflowed() & self.all();
         let wanted = if self.control & E == 0 { 0 } else { self.interrupts };
@@ -173,8 +174,8 @@ impl VirtualPmu {
         wanted & overflowed != 0
     }
 
-    /// Carries out a trapped access to one of its registers, from EL0 (`user`) or EL1: `value` is
-    /// what a write stores. `None` if it is none of its registers.
+    /// Carries out a trapped access to a PMU register, from EL0 (`user`) or EL1. `value` is the
+    /// value that a write stores. Returns `None` if the access is to another register.
     pub fn access(
         &mut self,
         access: SysRegAccess,
@@ -189,8 +190,8 @@ impl VirtualPmu {
                 let write = write.then_some(value);
                 Some(self.control_register(level1, (crm, op2), write, user, hw))
             }
-            // PMEVCNTR<n>_EL0, PMEVTYPER<n>_EL0, and where the type of a 32nd would be the filter
-            // of the cycle counter.
+            // PMEVCNTR<n>_EL0 and PMEVTYPER<n>_EL0; at the encoding of a 32nd type is the filter of
+            // the cycle counter.
             (3, 3, 14, 8..=11) => Some(self.counter((crm & 3) << 3 | op2, write, value, hw)),
             (3, 3, 14, 12..=15) => Some(self.kind((crm & 3) << 3 | op2, write, value, hw)),
             _ => None,
@@ -270,8 +271,8 @@ impl VirtualPmu {
         self.enable(self.enabled, hw);
     }
 
-    /// Software increments. What the hardware makes of them it would do at EL2, where these
-    /// counters stand still.
+    /// Carries out software increments. The hardware would carry them out at EL2, where these
+    /// counters do not count.
     fn increment(&mut self, mask: u32, user: bool, hw: &mut impl GrantedCounters) {
         let mask = if self.control & E == 0 { 0 } else { mask & self.enabled };
         let elsewhere = if user { NOT_AT_EL0 } else { NOT_AT_EL1 };
@@ -291,7 +292,7 @@ impl VirtualPmu {
         hw.set_enabled(if self.control & E == 0 { 0 } else { mask });
     }
 
-    /// `PMEVCNTR<n>_EL0`; one that is not there reads as zero.
+    /// Accesses `PMEVCNTR<n>_EL0`; a counter that does not exist reads as zero.
     fn counter(&self, n: u8, write: bool, value: u64, hw: &mut impl GrantedCounters) -> PmuOutcome {
         let n = usize::from(n);
         match (n < self.count.into(), write) {
@@ -303,7 +304,7 @@ impl VirtualPmu {
         PmuOutcome::Written
     }
 
-    /// `PMEVTYPER<n>_EL0`, `PMCCFILTR_EL0`.
+    /// Accesses `PMEVTYPER<n>_EL0` or `PMCCFILTR_EL0`.
     fn kind(
         &mut self,
         n: u8,

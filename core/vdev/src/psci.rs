@@ -1,10 +1,10 @@
-//! The power state coordination interface of a VM: version 1.1, the functions a VM can have an
-//! effect with.
+//! The power state coordination interface of a VM: version 1.1, with the functions that can have an
+//! effect in a VM.
 //!
-//! Decoding is apart from deciding. [`decode`] answers what needs no state and turns the rest into
-//! a [`PsciRequest`] with arguments that are checked as far as they can be alone; [`Power`] holds
-//! the power state of the vCPUs and says what has to happen. The caller holds a lock around
-//! `Power`, since two vCPUs can switch a third one on at the same time.
+//! Decoding and deciding are separate. [`decode`] answers calls that need no state, and converts
+//! the others to a [`PsciRequest`] whose arguments are checked as far as possible without state.
+//! [`Power`] holds the power state of the vCPUs and returns the action to take. The caller holds a
+//! lock around `Power`, because two vCPUs can turn on a third one at the same time.
 //!
 //! Source: PSCI (DEN0022) section 5 for each function, 5.2.2 for return codes, 6.6 for the order of
 //! errors and ON_PENDING.
@@ -16,16 +16,16 @@ use weir_units::VcpuId;
 pub const SUCCESS: i32 = 0;
 /// The function is not implemented.
 pub const NOT_SUPPORTED: i32 = -1;
-/// An argument is wrong.
+/// An argument is invalid.
 pub const INVALID_PARAMETERS: i32 = -2;
 /// The vCPU is on.
 pub const ALREADY_ON: i32 = -4;
-/// The vCPU has been switched on and has not started yet.
+/// The vCPU has been turned on and has not started yet.
 pub const ON_PENDING: i32 = -5;
 /// The entry point is not in the VM's memory.
 pub const INVALID_ADDRESS: i32 = -9;
 
-/// Most vCPUs that a VM can have.
+/// Largest number of vCPUs of a VM.
 pub const MAX_VCPUS: u8 = 8;
 
 /// Function numbers.
@@ -65,12 +65,14 @@ pub const PSCI_VERSION: u32 = PSCI_SMC32 | function::PSCI_VERSION;
 pub const VERSION_1_1: u64 = 1 << 16 | 1;
 /// MIGRATE_INFO_TYPE: no trusted OS, or one that needs no migration.
 const MIGRATION_NOT_REQUIRED: u64 = 2;
-/// Function identifiers of PSCI: fast calls of the standard secure service, number below 0x20.
+/// Function identifiers of PSCI: fast calls of the standard secure service whose number is below
+/// 0x20.
 pub const PSCI_SMC32: u32 = 0x8400_0000;
 /// The bit of an identifier for SMC64.
 pub const SMC64: u32 = 1 << 30;
 
-/// A return code as x0 gets it: 32-bit callers read w0 alone, 64-bit ones at all of it.
+/// Returns a return code as the value of x0: 32-bit callers read only w0, 64-bit callers the whole
+/// register.
 #[must_use]
 pub const fn code(code: i32) -> u64 {
     (code as i64).cast_unsigned()
@@ -81,11 +83,11 @@ pub const fn code(code: i32) -> u64 {
 pub enum PsciRequest {
     /// CPU_SUSPEND (5.4) to standby or to power-down, at power level 0.
     Suspend {
-        /// Power-down: the vCPU comes back at `entry` in its reset state.
+        /// Power-down: the vCPU continues at `entry` in its reset state.
         power_down: bool,
         /// Entry point, an IPA.
         entry: u64,
-        /// What x0 is to hold there.
+        /// The value of x0 at the entry point.
         context: u64,
     },
     /// CPU_OFF (5.5).
@@ -96,14 +98,14 @@ pub enum PsciRequest {
         target: u64,
         /// Entry point, an IPA.
         entry: u64,
-        /// What x0 is to hold there.
+        /// The value of x0 at the entry point.
         context: u64,
     },
     /// AFFINITY_INFO (5.7).
     AffinityInfo {
         /// MPIDR affinity fields.
         target: u64,
-        /// Affinity fields below this level do not count.
+        /// Affinity fields below this level are ignored.
         level: u64,
     },
     /// SYSTEM_OFF (5.10).
@@ -112,22 +114,23 @@ pub enum PsciRequest {
     SystemReset,
 }
 
-/// What a function identifier of PSCI stands for.
+/// The meaning of a PSCI function identifier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decoded {
-    /// x0 is this, and that is all.
+    /// The result, which needs no state: the value of x0.
     Return(u64),
-    /// Ask [`Power::call`].
+    /// A request for [`Power::call`].
     Request(PsciRequest),
     /// Not implemented.
     Unknown,
 }
 
-/// Whether the function is implemented, in the calling convention that the identifier names.
+/// Returns whether the function is implemented, in the calling convention that the identifier
+/// selects.
 #[must_use]
 pub const fn is_implemented(id: u32) -> bool {
     // Bit n is function n. CPU_SUSPEND, CPU_ON, AFFINITY_INFO and SYSTEM_RESET2 take addresses or
-    // MPIDRs and so exist for 64-bit callers too.
+    // MPIDRs, so they also exist for 64-bit callers.
     const SMC32_FUNCTIONS: u32 = 1 << 0x12 | 0x075f;
     const SMC64_FUNCTIONS: u32 = 1 << 0x12 | 1 << 4 | 1 << 3 | 1 << 1;
     let number = id & 0x1f;
@@ -138,7 +141,7 @@ pub const fn is_implemented(id: u32) -> bool {
     }
 }
 
-/// The meaning of a call; `args` are x1 to x3.
+/// Decodes a call; `args` are x1 to x3.
 #[must_use]
 pub fn decode(id: u32, args: [u64; 3]) -> Decoded {
     if !is_implemented(id) {
@@ -151,8 +154,8 @@ pub fn decode(id: u32, args: [u64; 3]) -> Decoded {
         function::PSCI_VERSION => Decoded::Return(VERSION_1_1),
         function::CPU_SUSPEND => {
             // Original format (5.4.2): StateID in bits 15:0, StateType in 16, PowerLevel in 25:24.
-            // Only a vCPU by itself, level 0, can be suspended. power_state is 32 bits in either
-            // convention.
+            // Only a single vCPU, level 0, can be suspended. power_state has 32 bits in both
+            // conventions.
             let state = first as u32;
             if state & 0xfffe_0000 != 0 {
                 return Decoded::Return(code(INVALID_PARAMETERS));
@@ -183,39 +186,40 @@ pub fn decode(id: u32, args: [u64; 3]) -> Decoded {
     }
 }
 
-/// PSCI_FEATURES (5.15): CPU_SUSPEND has the original format and no OS-initiated mode, so every
-/// feature word is 0.
+/// Returns the result of PSCI_FEATURES (5.15): CPU_SUSPEND has the original format and no
+/// OS-initiated mode, so every feature word is 0.
 const fn features(id: u32) -> i32 {
     if is_implemented(id) || id == SMCCC_VERSION { SUCCESS } else { NOT_SUPPORTED }
 }
 
-/// What the hypervisor has to do. The vCPU that called goes on unless it is said otherwise.
+/// The action that the hypervisor must take. The calling vCPU continues unless the action states
+/// otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PsciAction {
-    /// x0 is this.
+    /// Return this value in x0.
     Return(u64),
     /// Put vCPU `vcpu` into its reset state, with `entry` as PC and `context` in x0, and let it
-    /// run; [`Power::started`] when it does. x0 of the caller is 0.
+    /// run; call [`Power::started`] when it does. The caller's x0 is 0.
     Start {
         /// Index of the vCPU, below the number of vCPUs.
         vcpu: VcpuId,
         /// Entry point, an IPA.
         entry: u64,
-        /// For its x0.
+        /// The value of its x0.
         context: u64,
     },
-    /// The calling vCPU is off.
+    /// The calling vCPU is turned off.
     StopSelf,
-    /// The calling vCPU waits for an interrupt; x0 is 0.
+    /// The calling vCPU waits for an interrupt; its x0 is 0.
     Standby,
-    /// The calling vCPU waits for an interrupt, then is reset to run from `entry`.
+    /// The calling vCPU waits for an interrupt, and is then reset to run from `entry`.
     PowerDown {
         /// Entry point, an IPA.
         entry: u64,
-        /// For its x0.
+        /// The value of its x0.
         context: u64,
     },
-    /// The VM ends.
+    /// The VM stops.
     SystemOff,
     /// The VM restarts from its pristine image.
     SystemReset,
@@ -226,7 +230,7 @@ pub enum PsciAction {
 pub enum PowerState {
     /// Off.
     Off,
-    /// Switched on, not yet running.
+    /// Turned on, not yet running.
     OnPending,
     /// On, or suspended.
     On,
@@ -241,8 +245,8 @@ pub struct Power {
 }
 
 impl Power {
-    /// The state in which a VM of `vcpus` vCPUs starts: the first one on. The number is brought
-    /// into 1 to [`MAX_VCPUS`].
+    /// Returns the state in which a VM of `vcpus` vCPUs starts: the first vCPU is on. The number is
+    /// clamped to 1 to [`MAX_VCPUS`].
     #[must_use]
     pub const fn new(vcpus: u8) -> Self {
         let vcpus = match vcpus {
@@ -257,7 +261,7 @@ impl Power {
         if vcpu.0 < MAX_VCPUS { 1 << vcpu.0 } else { 0 }
     }
 
-    /// State of a vCPU; off if there is no such one.
+    /// Returns the state of a vCPU; off if it does not exist.
     #[must_use]
     pub const fn state(&self, vcpu: VcpuId) -> PowerState {
         if self.on & Self::bit(vcpu) != 0 {
@@ -269,14 +273,14 @@ impl Power {
         }
     }
 
-    /// A vCPU that [`PsciAction::Start`] named begins to run.
+    /// Records that a vCPU that [`PsciAction::Start`] named begins to run.
     pub const fn started(&mut self, vcpu: VcpuId) {
         let bit = Self::bit(vcpu) & self.pending;
         self.pending &= !bit;
         self.on |= bit;
     }
 
-    /// Decides a request of `vcpu`, which is on. `in_ram` says whether an IPA lies in the VM's
+    /// Decides a request of `vcpu`, which is on. `in_ram` returns whether an IPA lies in the VM's
     /// memory.
     pub fn call(
         &mut self,
@@ -296,7 +300,7 @@ impl Power {
             }
             PsciRequest::Off => {
                 self.on &= !Self::bit(vcpu);
-                // With no vCPU left to call CPU_ON this VM can never run again.
+                // The VM could never run again, because no vCPU is left that could call CPU_ON.
                 if self.on | self.pending == 0 {
                     PsciAction::SystemOff
                 } else {
@@ -340,7 +344,7 @@ impl Power {
         const ON: u64 = 0;
         const OFF: u64 = 1;
         const ON_PENDING: u64 = 2;
-        // Aff3 is at bit 32, so that bits 31:24 lie between it and Aff2; they are zero in an
+        // Aff3 begins at bit 32, so bits 31:24 lie between it and Aff2; they are zero in an
         // argument (5.1.4).
         let (within, vcpus) = match level {
             0 => (target < u64::from(self.vcpus), Self::bit(VcpuId(target as u8))),

@@ -1,20 +1,20 @@
-//! All system registers that EL1 or EL0 in AArch64 can name, with what keeps each from being a
-//! channel between the vCPUs of a core. A register that is in no row is UNDEFINED below EL2, or not
-//! of an architecture that this list knows: `guests/tests/registers` reads every encoding, and
-//! reports one that it can read and that is not listed.
+//! All system registers that EL1 or EL0 in AArch64 can name, with the reason why each is not a
+//! channel between the vCPUs of a core. A register that is in no row is UNDEFINED below EL2, or
+//! belongs to an architecture that this list does not know: `guests/tests/registers` reads every
+//! encoding, and reports each one that it can read and that is not listed.
 //!
 //! Source: Arm ARM (DDI0487), D19.2 (registers by encoding) and D24.2 to D24.8 for each register;
 //! IHI0069, chapter 12, for the GIC's.
 
-/// The way in which EL2 keeps a register from telling one vCPU of a core about another.
+/// The way in which EL2 prevents a register from passing information between vCPUs of a core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// A vCPU's context has it: it is saved and loaded when another vCPU gets the core.
+    /// The register is in a vCPU's context: it is saved and loaded when another vCPU gets the core.
     Saved,
-    /// Each access traps, by this control of EL2; [`crate::sysreg`] and the models of the devices
-    /// answer. Where a processor lacks the register, the access is UNDEFINED.
+    /// Each access traps, because of this control of EL2; [`crate::sysreg`] and the models of the
+    /// devices answer. On a processor without the register the access is UNDEFINED.
     Trapped(&'static str),
-    /// No vCPU changes what another one reads, for this reason.
+    /// No vCPU can change the value that another vCPU reads, for this reason.
     Constant(&'static str),
 }
 
@@ -32,7 +32,7 @@ pub struct RegisterRow {
 }
 
 impl RegisterRow {
-    /// Returns whether the register of this encoding (op0, op1, CRn, CRm, op2) is one of them.
+    /// Returns whether the register of this encoding (op0, op1, CRn, CRm, op2) belongs to the row.
     #[must_use]
     pub const fn has(&self, [op0, op1, crn, crm, op2]: [u8; 5]) -> bool {
         let ([its_op0, its_op1, its_crn], [first_crm, last_crm], [first, last]) = self.at;
@@ -46,8 +46,8 @@ impl RegisterRow {
     }
 }
 
-/// Returns the row of the register of this encoding (op0, op1, CRn, CRm, op2). The first one of
-/// several counts.
+/// Returns the row of the register of this encoding (op0, op1, CRn, CRm, op2): the first one, if
+/// there are several.
 #[must_use]
 pub fn find(encoding: [u8; 5]) -> Option<&'static RegisterRow> {
     REGISTERS.iter().find(|row| row.has(encoding))
@@ -139,7 +139,7 @@ pub const REGISTERS: &[RegisterRow] = &[
     // Exceptions and processor state.
     some("SPSR_EL1, ELR_EL1", "8.0", ([3, 0, 4], [0, 0], [0, 1]), SAVED),
     one("SP_EL0", "8.0", [3, 0, 4, 1, 0], SAVED),
-    // PSTATE is in SPSR_EL2.
+    // PSTATE is saved in SPSR_EL2.
     one("SPSel", "8.0", [3, 0, 4, 2, 0], SAVED),
     one("CurrentEL", "8.0", [3, 0, 4, 2, 2], SAVED),
     some("PAN, UAO", "8.1", ([3, 0, 4], [2, 2], [3, 4]), SAVED),
@@ -186,7 +186,7 @@ pub const REGISTERS: &[RegisterRow] = &[
     some("CNTPCT_EL0, CNTVCT_EL0", "8.0", ([3, 3, 14], [0, 0], [1, 2]), TIME),
     some("CNTPCTSS_EL0, CNTVCTSS_EL0", "8.6", ([3, 3, 14], [0, 0], [5, 6]), TIME),
     some("CNTP_*_EL0, CNTV_*_EL0", "8.0", ([3, 3, 14], [2, 3], [0, 2]), SAVED),
-    // The GIC's CPU interface is the virtual one.
+    // Guests access the virtual CPU interface of the GIC.
     one("ICC_PMR_EL1", "8.0", [3, 0, 4, 6, 0], SAVED),
     some("ICC_*", "8.0", ([3, 0, 12], [8, 9], [0, 7]), SAVED),
     one("ICC_DIR_EL1", "8.0", [3, 0, 12, 11, 1], trapped("ICH_HCR_EL2.TDIR")),
@@ -194,7 +194,7 @@ pub const REGISTERS: &[RegisterRow] = &[
     some("ICC_SGI1R_EL1, ..", "8.0", ([3, 0, 12], [11, 11], [5, 7]), trapped("HCR_EL2.IMO, FMO")),
     one("ICC_SRE_EL1", "8.0", [3, 0, 12, 12, 5], trapped("ICC_SRE_EL2.Enable")),
     some("ICC_*", "8.0", ([3, 0, 12], [12, 12], [0, 7]), SAVED),
-    // Of a processor model alone.
+    // Registers of individual processor models.
     some("implementation defined", "8.0", ([3, 0, 11], [0, 15], [0, 7]), trapped("HCR_EL2.TIDCP")),
     some("implementation defined", "8.0", ([3, 0, 15], [0, 15], [0, 7]), trapped("HCR_EL2.TIDCP")),
     some("implementation defined", "8.0", ([3, 1, 11], [0, 15], [0, 7]), trapped("HCR_EL2.TIDCP")),
@@ -247,8 +247,8 @@ mod tests {
         assert_eq!(find([3, 4, 1, 1, 0]), None, "HCR_EL2");
     }
 
-    /// What EL2 answers for a trapped register is the same whatever another vCPU wrote: a value of
-    /// the VM's, nothing, or UNDEFINED. Models of a vCPU's own answer first where there are some.
+    /// The value that EL2 returns for a trapped register does not depend on writes of another vCPU:
+    /// it is a value of the VM, zero, or UNDEFINED. Models of a vCPU's own registers answer first.
     #[test]
     fn a_trapped_register_has_no_value_of_another_vcpu() {
         let ids = IdRegisters::from_hardware(GicVersion::V3, |_| u64::MAX);

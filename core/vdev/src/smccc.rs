@@ -1,13 +1,13 @@
 //! Calls of a VM by HVC or SMC: the SMC calling convention, version 1.2.
 //!
-//! Both instructions mean the same with immediate 0. [`CALLS`] has the calls but those of PSCI
-//! ([`crate::psci`]).
+//! Both instructions have the same meaning with immediate 0. [`CALLS`] lists all calls except those
+//! of PSCI ([`crate::psci`]).
 //!
-//! The rest of 0x8600_xxxx and 0xC600_xxxx is reserved. weir's UID is the UUID
+//! The other identifiers in 0x8600_xxxx and 0xC600_xxxx are reserved. weir's UID is the UUID
 //! `9f99e9c0-c429-44e8-a53d-10f558e3e6b4`.
 //!
-//! All other identifiers return `NOT_SUPPORTED`. They are counted as wild, except questions that an
-//! OS asks of services it may or may not find (their version, their UID or their revision).
+//! All other identifiers return `NOT_SUPPORTED`. They are counted as denied, except for queries by
+//! which an OS discovers services (their version, UID or revision).
 //!
 //! Source: SMCCC (DEN0028): section 2.5 and table 6-2 for identifiers, section 6.2 for general
 //! queries, section 7 for the Arm architecture calls; DEN0070 is the background of the workarounds.
@@ -68,15 +68,16 @@ calls! {
     }
 }
 
-/// What [`FINISH_ENGINE`] returns in x0 while the engine is at work.
+/// The value that [`FINISH_ENGINE`] returns in x0 while the engine is at work.
 pub const ENGINE_IS_BUSY: u64 = 1;
-/// What [`FINISH_ENGINE`] returns in x0 if not all was moved; the engine does nothing any more.
+/// The value that [`FINISH_ENGINE`] returns in x0 if not all bytes were moved; the engine has
+/// stopped.
 pub const ENGINE_HAS_FAILED: u64 = 2;
 
-/// What a call that this VM has no right to returns in x0, or one with numbers that are not within
-/// the limits.
+/// The value that a call returns in x0 if the VM has no right to it, or if an argument is outside
+/// of its limits.
 pub const DENIED: u64 = (-3i64).cast_unsigned();
-/// What an unknown call returns in x0.
+/// The value that an unknown call returns in x0.
 pub const NOT_SUPPORTED: u64 = u64::MAX;
 
 /// weir's UID as the query returns it: byte 0 of the UUID is the low byte of w0 (DEN0028, 6.2).
@@ -87,7 +88,7 @@ pub const REVISION: [u32; 2] = [1, 0];
 const SMCCC_1_2: u64 = 1 << 16 | 2;
 const NOT_REQUIRED: i32 = -2;
 
-/// What the firmware says about the workarounds: the results of SMCCC_ARCH_FEATURES for them.
+/// The firmware's answers about the workarounds: the results of SMCCC_ARCH_FEATURES for them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mitigations {
     branch_target: i8,
@@ -96,12 +97,12 @@ pub struct Mitigations {
 }
 
 impl Mitigations {
-    /// No firmware that knows of them.
+    /// The answers of a firmware that does not know the workarounds.
     pub const NONE: Self = Self { branch_target: -1, store_bypass: -1, branch_history: -1 };
 
-    /// Asks the firmware. `features` gives its answer to SMCCC_ARCH_FEATURES, or -1 where it has
-    /// none. If [`Mitigations::needs_workaround_2`] then holds, the caller switches that mitigation
-    /// on, for good and on every core.
+    /// Queries the firmware. `features` returns its answer to SMCCC_ARCH_FEATURES, or -1 if it has
+    /// none. If [`Mitigations::needs_workaround_2`] then returns true, the caller turns that
+    /// mitigation on permanently, on every core.
     #[must_use]
     pub fn from_firmware(mut features: impl FnMut(u32) -> i32) -> Self {
         let mut ask = |id| i8::try_from(features(id)).unwrap_or(-1);
@@ -112,16 +113,17 @@ impl Mitigations {
         }
     }
 
-    /// Whether this processor needs SMCCC_ARCH_WORKAROUND_2 switched on by software. VMs are then
-    /// told that they need not: a mitigation that a guest could switch off would not protect its
-    /// neighbors.
+    /// Returns whether software must turn on SMCCC_ARCH_WORKAROUND_2 on this processor. VMs are
+    /// then told that they need not do so: a mitigation that a guest could turn off would not
+    /// protect other VMs.
     #[must_use]
     pub const fn needs_workaround_2(self) -> bool {
         self.store_bypass == 0
     }
 
-    /// The call that keeps a VM's branch targets from the next VM on its core, if this processor
-    /// needs one. SMCCC_ARCH_WORKAROUND_3 does what the first one does, too.
+    /// Returns the firmware call that prevents a VM's branch targets from affecting the next VM on
+    /// its core, if this processor needs one. SMCCC_ARCH_WORKAROUND_3 includes the effect of
+    /// SMCCC_ARCH_WORKAROUND_1.
     #[must_use]
     pub const fn at_switch(self) -> Option<u32> {
         match (self.branch_history, self.branch_target) {
@@ -144,76 +146,76 @@ impl Mitigations {
     }
 }
 
-/// What the hypervisor has to do about a call.
+/// The action that the hypervisor must take for a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Call {
-    /// x0 is this.
+    /// Return this value in x0.
     Return(u64),
-    /// x0 to x3 are these.
+    /// Return these values in x0 to x3.
     Registers([u32; 4]),
-    /// x0 is the number of restarts of this VM.
+    /// Return the number of restarts of this VM in x0.
     Restarts,
-    /// Set the budget of this VM, by its place in the system file, to so many reads (or of the
-    /// event that its one budget counts) and writes in each period, from the next one on. x0 is 0
-    /// or [`DENIED`].
+    /// Set the memory budget of a VM, given by its index in the system file, from the next period
+    /// on. x0 is 0 or [`DENIED`].
     SetBudget {
-        /// The VM.
+        /// Index of the VM.
         vm: u64,
-        /// Its reads.
+        /// Reads per period, or the number of events if the VM has a single budget.
         reads: u64,
-        /// Its writes; of no meaning with one budget.
+        /// Writes per period; ignored if the VM has a single budget.
         writes: u64,
     },
-    /// Hand the console and the active devices to this VM, by its place in the system file. x0 is 0
-    /// or [`DENIED`].
+    /// Hand over the console and the active devices to this VM, given by its index in the system
+    /// file. x0 is 0 or [`DENIED`].
     HandOver(u64),
-    /// x0 is 1 if the active devices are this VM's, else 0.
+    /// Return 1 in x0 if the VM has the active devices, otherwise 0.
     HasDevices,
-    /// A [`BrokerCall`]. x0 is [`DENIED`] if this VM is not the broker.
+    /// A [`BrokerCall`] by a VM that is not the broker: x0 is [`DENIED`].
     OfBroker,
-    /// x0 is 0 if this VM is told its stolen time, else [`NOT_SUPPORTED`].
+    /// Return 0 in x0 if the VM has a page with its stolen time, otherwise [`NOT_SUPPORTED`].
     HasStolenTime,
-    /// x0 is the address of the calling vCPU's [stolen time](crate::stolen), or [`NOT_SUPPORTED`].
+    /// Return the address of the calling vCPU's [stolen time](crate::stolen) in x0, or
+    /// [`NOT_SUPPORTED`].
     StolenTime,
-    /// Ask [`psci::Power::call`].
+    /// A request for [`psci::Power::call`].
     Psci(psci::PsciRequest),
     /// Call the firmware with this identifier; it returns nothing, and x0 is 0.
     Mitigate(u32),
-    /// x0 is [`NOT_SUPPORTED`]; count it.
+    /// Return [`NOT_SUPPORTED`] in x0, and count the call.
     Unknown,
 }
 
-/// A call of the broker's: these come with each packet.
+/// A call of the broker. These calls are frequent: they come with each packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BrokerCall {
     /// Check the broker's completions. x0 is 0.
     Complete {
-        /// The set of devices that have any, by the broker's claim.
+        /// The set of devices that have completions, according to the broker.
         devices: u64,
     },
-    /// The DMA engine is to move bytes. x0 is 0 or [`DENIED`].
+    /// Let the DMA engine move bytes. x0 is 0 or [`DENIED`].
     StartEngine {
-        /// Where they are, in the broker's address space.
+        /// Source address, in the broker's address space.
         from: u64,
-        /// Where they go.
+        /// Destination address, in the broker's address space.
         to: u64,
-        /// How many.
+        /// Number of bytes.
         len: u64,
     },
-    /// Check whether the DMA engine has moved them. x0 is 0, [`ENGINE_IS_BUSY`],
+    /// Check whether the DMA engine has moved the bytes. x0 is 0, [`ENGINE_IS_BUSY`],
     /// [`ENGINE_HAS_FAILED`] or [`DENIED`].
     FinishEngine {
-        /// It is stopped if it has not.
+        /// Whether the engine is stopped if it has not.
         gives_up: bool,
     },
 }
 
 impl BrokerCall {
-    /// Returns the call with these x0 to x3; none if it is another one.
+    /// Returns the broker call with these x0 to x3; none for any other call.
     #[inline]
     #[must_use]
     pub const fn decode([x0, x1, x2, x3]: [u64; 4]) -> Option<Self> {
-        // As in `constant`.
+        // The identifier is in w0, as in `constant`.
         match x0 as u32 {
             COMPLETE => Some(Self::Complete { devices: x1 }),
             START_ENGINE => Some(Self::StartEngine { from: x1, to: x2, len: x3 }),
@@ -223,8 +225,8 @@ impl BrokerCall {
     }
 }
 
-/// Returns the result of a null hypercall or of PSCI_VERSION, which is the same for each VM at each
-/// time; none for other calls.
+/// Returns the result of a null hypercall or of PSCI_VERSION, which is the same for all VMs and at
+/// any time; none for other calls.
 #[inline]
 #[must_use]
 pub const fn constant(x0: u64) -> Option<u64> {
@@ -236,7 +238,7 @@ pub const fn constant(x0: u64) -> Option<u64> {
     }
 }
 
-/// The meaning of a call with these x0 to x3.
+/// Decodes a call with these x0 to x3.
 #[must_use]
 pub fn decode(x: &[u64; 4], mitigations: Mitigations) -> Call {
     if let Some(value) = constant(x[0]) {
@@ -261,7 +263,8 @@ pub fn decode(x: &[u64; 4], mitigations: Mitigations) -> Call {
         }
         PV_TIME_ST => Call::StolenTime,
         ARCH_FEATURES => Call::Return(psci::code(mitigations.features(x[1] as u32))),
-        // 0: call the firmware; 1: calling is allowed and does nothing on this processor.
+        // Result 0: call the firmware. Result 1: the call is allowed and does nothing on this
+        // processor.
         ARCH_WORKAROUND_1 | ARCH_WORKAROUND_3 => match mitigations.features(id) {
             0 => Call::Mitigate(id),
             1 => Call::Return(0),
@@ -274,13 +277,13 @@ pub fn decode(x: &[u64; 4], mitigations: Mitigations) -> Call {
     }
 }
 
-/// Whether an OS asks this just to find out what there is.
+/// Returns whether the call is a query by which an OS discovers services.
 fn is_question(id: u32) -> bool {
     /// TRNG_VERSION and TRNG_FEATURES (DEN0098), FFA_VERSION (DEN0077), SDEI_VERSION (DEN0054),
     /// PV_TIME_FEATURES (DEN0057), SMCCC_ARCH_SOC_ID.
     const ASKED: [u32; 6] =
         [0x8400_0050, 0x8400_0051, 0x8400_0063, 0xc400_0020, 0xc500_0020, 0x8000_0002];
-    // General queries, of any owner: call count, UID, revision (DEN0028, 6.2). The call count is
-    // gone in version 1.2.
+    // General queries, of any owner: call count, UID, revision (DEN0028, 6.2). Version 1.2 removed
+    // the call count.
     ASKED.contains(&id) || id & 0xc0ff_fffc == 0x8000_ff00
 }

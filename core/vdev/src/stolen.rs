@@ -1,29 +1,29 @@
-//! Stolen time: how long a vCPU wanted its core and did not have it, where its guest reads it (Arm,
-//! DEN0057: Paravirtualized Time for Arm-based systems, section 4).
+//! Stolen time: how long a vCPU wanted its core and did not have it. The guest reads it in memory
+//! (Arm, DEN0057: Paravirtualized Time for Arm-based systems, section 4).
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// Bytes of a vCPU's part of the page.
+/// Bytes of the record of one vCPU in the page.
 const PART: usize = 64;
 /// Bytes of the page.
 const PAGE: usize = 4096;
 
-/// The record of one vCPU, as DEN0057's table lays it out.
+/// The record of one vCPU, in the layout of the table in DEN0057.
 #[repr(C, align(64))]
 struct VcpuRecord {
     /// Revision and attributes, both 0.
     header: u64,
-    /// Nanoseconds.
+    /// Stolen time in nanoseconds.
     stolen: AtomicU64,
     reserved: [u64; 6],
 }
 
-/// The page that a VM reads and cannot write: each vCPU's part behind the other.
+/// The page that a VM can read and not write: one record after the other, one for each vCPU.
 #[repr(C, align(4096))]
 pub struct StolenTime([VcpuRecord; PAGE / PART]);
 
 impl StolenTime {
-    /// No time was stolen.
+    /// Returns a page in which no time was stolen.
     #[must_use]
     pub const fn new() -> Self {
         Self(
@@ -32,7 +32,7 @@ impl StolenTime {
         )
     }
 
-    /// Another `ns` nanoseconds were stolen from vCPU `vcpu`; called on that vCPU's core alone.
+    /// Adds `ns` nanoseconds to the stolen time of vCPU `vcpu`. Called only on that vCPU's core.
     pub fn add(&self, vcpu: usize, ns: u64) {
         if let Some(record) = self.0.get(vcpu) {
             let so_far = record.stolen.load(Ordering::Relaxed);
@@ -40,14 +40,14 @@ impl StolenTime {
         }
     }
 
-    /// A boot begins, in which nothing was stolen yet.
+    /// Resets the page at the start of a boot, in which nothing has been stolen yet.
     pub fn reset(&self) {
         for record in &self.0 {
             record.stolen.store(0, Ordering::Relaxed);
         }
     }
 
-    /// Where vCPU `vcpu` finds its part, if the VM sees the page at `base`.
+    /// Returns the address of vCPU `vcpu`'s record, if the VM sees the page at `base`.
     #[must_use]
     pub const fn address(base: u64, vcpu: usize) -> u64 {
         base + (vcpu % (PAGE / PART) * PART) as u64

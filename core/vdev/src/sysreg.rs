@@ -1,10 +1,11 @@
-//! What becomes of a system register access that the hypervisor traps.
+//! The policy for system register accesses that the hypervisor traps.
 //!
 //! The traps that this policy expects: `HCR_EL2.{TID3, TACR, TIDCP, TSW, TSC, TLOR, TERR, IMO,
-//! FMO}` set, `TWI, TWE, TVM, TRVM` clear; `MDCR_EL2.{TPM, TPMCR, TDA, TDOSA, TDRA}` set;
-//! `CPTR_EL2.{TTA, TAM}` set; `HSTR_EL2` zero; `CNTHCTL_EL2` lets EL1 and EL0 at both timers.
-//! `PMUSERENR_EL0` is zero in the hardware while a VM runs. A VM's breakpoints, watchpoints and
-//! `MDSCR_EL1` are [`crate::debug::Debug`]'s, which the caller asks first.
+//! FMO}` set, `TWE, TVM, TRVM` clear; `MDCR_EL2.{TPM, TPMCR, TDA, TDOSA, TDRA}` set;
+//! `CPTR_EL2.{TTA, TAM}` set; `HSTR_EL2` zero; `CNTHCTL_EL2` gives EL1 and EL0 access to both
+//! timers. `PMUSERENR_EL0` is zero in the hardware while a VM without a PMU runs.
+//! [`crate::debug::Debug`] handles a VM's breakpoints, watchpoints and `MDSCR_EL1`; the caller asks
+//! it first.
 //!
 //! | group | a guest gets | counted |
 //! | --- | --- | --- |
@@ -23,18 +24,18 @@
 //!
 //! **Debug.** The debug architecture is not optional, so ID_AA64DFR0_EL1 must offer it.
 //! Breakpoints, watchpoints and single step work ([`crate::debug`]). The OS lock is open and stays
-//! so; there is no external debugger. A write to the debug communications channel or to a register
-//! of an external debugger has no effect and is counted.
+//! open; there is no external debugger. A write to the debug communications channel or to a
+//! register of an external debugger has no effect and is counted.
 //!
-//! **Set/way.** These instructions act on one core's caches by position. They cannot mean anything
-//! reliable for a VM: lines move between caches by themselves, and other VMs' lines lie at the same
-//! positions, so carrying them out would let one VM flush another's working set. They have no
-//! effect. That is sound for a VM that reads its memory the way it wrote it: stage 2 is Normal
-//! write-back, the cores are coherent, and no device without an SMMU looks behind the caches. It is
-//! not enough, on a machine with caches, for software that writes with its caches on, turns them
-//! off and then reads, as U-Boot does when it hands over to an OS. There the caller answers the
-//! first [`SysRegOutcome::SetWay`] of a sequence with a clean and invalidate of the VM's memory by
-//! address, or sets `HCR_EL2.FWB` where there is FEAT_S2FWB.
+//! **Set/way.** These instructions act on one core's caches by position. They have no reliable
+//! meaning for a VM: lines move between caches by themselves, and lines of other VMs lie at the
+//! same positions, so carrying the instructions out would let one VM flush another's working set.
+//! Therefore they have no effect. That is sound for a VM that reads its memory in the same way as
+//! it wrote it: stage 2 is Normal write-back, the cores are coherent, and no device without an SMMU
+//! bypasses the caches. On a machine with caches it is not sufficient for software that writes with
+//! its caches on, turns them off and then reads, as U-Boot does before it starts an OS. There the
+//! caller answers the first [`SysRegOutcome::SetWay`] of a sequence with a clean and invalidate of
+//! the VM's memory by address, or sets `HCR_EL2.FWB` if the processor has FEAT_S2FWB.
 //!
 //! Source: Arm ARM (DDI0487), D18.3 for the encodings, D24.2 HCR_EL2, MDCR_EL2, CPTR_EL2 for what
 //! is trapped, D2 for self-hosted debug; D7.5.9 for set/way.
@@ -43,7 +44,7 @@ use crate::esr::{CoprocessorAccess, SysRegAccess};
 use crate::gic::SgiRegister;
 use crate::id::{GicVersion, IdRegisters};
 
-/// What a guest reached for and is not granted.
+/// The kind of register or instruction that a guest was denied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Denied {
@@ -53,7 +54,7 @@ pub enum Denied {
     Debug,
     /// Trace, statistical profiling, branch records.
     Trace,
-    /// A register of this processor model alone.
+    /// A register that only this processor model has.
     ImplementationDefined,
     /// Cache maintenance by set and way.
     SetWay,
@@ -61,33 +62,33 @@ pub enum Denied {
     Other,
 }
 
-/// What the hypervisor has to do. Except after [`SysRegOutcome::Undefined`] it goes on behind the
-/// instruction.
+/// The action that the hypervisor must take. Except after [`SysRegOutcome::Undefined`], the guest
+/// continues behind the instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SysRegOutcome {
-    /// The register gets this value.
+    /// The destination register gets this value.
     Read(u64),
-    /// Nothing.
+    /// The write has no effect.
     WriteIgnored,
     /// Send the interrupt that `value` describes.
     SendSgi {
         /// The register written.
         register: SgiRegister,
-        /// Its value.
+        /// The value written.
         value: u64,
     },
     /// Deactivate the interrupt that this value of `ICC_DIR_EL1` names.
     Deactivate(u32),
-    /// Set/way cache maintenance: nothing, and count it.
+    /// Set/way cache maintenance: no effect, but counted.
     SetWay,
-    /// A read gets zero, a write does nothing; count it.
+    /// A read returns zero, and a write has no effect; counted.
     Masked(Denied),
-    /// Inject UNDEFINED ([`crate::inject`]) and count it.
+    /// Inject UNDEFINED ([`crate::inject`]); counted.
     Undefined(Denied),
 }
 
 impl SysRegOutcome {
-    /// What to count, if anything.
+    /// Returns the kind of denial to count, if any.
     #[must_use]
     pub const fn denied(self) -> Option<Denied> {
         match self {
@@ -98,7 +99,7 @@ impl SysRegOutcome {
     }
 }
 
-/// The outcome of a trapped access. `value` is what a write would store.
+/// Decides a trapped access. `value` is the value that a write would store.
 #[must_use]
 pub fn access(access: SysRegAccess, value: u64, ids: &IdRegisters) -> SysRegOutcome {
     let (crn, crm) = (access.crn(), access.crm());
@@ -113,7 +114,7 @@ pub fn access(access: SysRegAccess, value: u64, ids: &IdRegisters) -> SysRegOutc
     }
 }
 
-/// op0 = 3, except implementation defined registers.
+/// Decides an access with op0 = 3, except to implementation defined registers.
 fn register(access: SysRegAccess, value: u64, ids: &IdRegisters) -> SysRegOutcome {
     let op2 = access.op2();
     let write = access.is_write();
@@ -157,7 +158,8 @@ fn register(access: SysRegAccess, value: u64, ids: &IdRegisters) -> SysRegOutcom
     }
 }
 
-/// A register that reads as zero; a write that asks for too much is counted.
+/// Decides an access to a register that reads as zero; a write that requests more than zero allows
+/// (`too_much`) is counted.
 fn stored(write: bool, too_much: bool, denied: Denied) -> SysRegOutcome {
     match (write, too_much) {
         (false, _) => SysRegOutcome::Read(0),
@@ -166,7 +168,7 @@ fn stored(write: bool, too_much: bool, denied: Denied) -> SysRegOutcome {
     }
 }
 
-/// op0 = 2: debug and trace registers.
+/// Decides an access with op0 = 2: debug and trace registers.
 fn debug(access: SysRegAccess, value: u64) -> SysRegOutcome {
     /// `OSLSR_EL1`: the OS lock is implemented (OSLM = 0b10) and open.
     const OS_LOCK_OPEN: u64 = 1 << 3;
@@ -176,10 +178,10 @@ fn debug(access: SysRegAccess, value: u64) -> SysRegOutcome {
     let crm = access.crm();
     let arming = |too_much: bool| stored(write, too_much, Denied::Debug);
     match (access.op1(), access.crn(), crm, op2) {
-        // MDCCINT_EL1, OSECCR_EL1, DBGPRCR_EL1; DBGCLAIMSET_EL1 and DBGCLAIMCLR_EL1, of which no
-        // bit exists.
+        // MDCCINT_EL1, OSECCR_EL1, DBGPRCR_EL1; DBGCLAIMSET_EL1 and DBGCLAIMCLR_EL1, which have no
+        // bits here.
         (0, 0, 2, 0) | (0, 0, 6, 2) | (0, 1, 4, 4) | (0, 7, 8 | 9, 6) => arming(value != 0),
-        // OSDTRRX_EL1, OSDTRTX_EL1; DBGDTR_EL0, DBGDTRRX_EL0 and DBGDTRTX_EL0: words from and to a
+        // OSDTRRX_EL1, OSDTRTX_EL1; DBGDTR_EL0, DBGDTRRX_EL0 and DBGDTRTX_EL0: words to and from a
         // debugger.
         (0, 0, 0 | 3, 2) | (3, 0, 4 | 5, 0) => arming(true),
         // MDRAR_EL1, DBGAUTHSTATUS_EL1, MDCCSR_EL0.
@@ -194,21 +196,21 @@ fn debug(access: SysRegAccess, value: u64) -> SysRegOutcome {
     }
 }
 
-/// What a trapped coprocessor access of AArch32 code at EL0 reached for. None is granted: inject
-/// UNDEFINED if the instruction's condition passed ([`crate::esr::Syndrome::condition_passed`]),
-/// else skip it.
+/// Returns the kind of denial for a trapped coprocessor access of AArch32 code at EL0. No access is
+/// granted: inject UNDEFINED if the instruction's condition passed
+/// ([`crate::esr::Syndrome::condition_passed`]), otherwise skip the instruction.
 #[must_use]
 pub fn coprocessor(access: CoprocessorAccess) -> Denied {
     match (access.coprocessor(), access.is_double()) {
-        // PMCR to PMOVSSET are c9, c12 to c14, PMEVCNTR<n> to PMCCFILTR c14, c8 to c15, the 64-bit
-        // PMCCNTR c9.
+        // PMCR to PMOVSSET have c9 and c12 to c14; PMEVCNTR<n> to PMCCFILTR have c14 and c8 to c15;
+        // the 64-bit PMCCNTR has c9.
         (15, false) => match (access.crn(), access.crm()) {
             (9, 12..=14) | (14, 8..=15) => Denied::Pmu,
             (9 | 10 | 11 | 15, _) => Denied::ImplementationDefined,
             _ => Denied::Other,
         },
         (15, true) if access.crm() == 9 => Denied::Pmu,
-        // Activity monitors have the 64-bit counters in opc1 0 to 3 of c0 to c5.
+        // The 64-bit counters of the activity monitors have opc1 0 to 3 and c0 to c5.
         (15, true) if matches!(access.crm(), 0..=5) => Denied::Pmu,
         (14, _) => match access.opc1() {
             0 => Denied::Debug,

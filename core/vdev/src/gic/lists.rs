@@ -1,7 +1,8 @@
-//! From the list registers into the model and back.
+//! Transfer of interrupt state from the list registers into the model and back.
 //!
-//! Both directions are one file, because each undoes the other: what leaves a list register
-//! (`shadow`, `gone`, `cancel`, `force`) must be in the model before [`Gic::fill`] chooses anew.
+//! Both directions are in one file, because each undoes the other: the state that leaves a list
+//! register (`shadow`, `gone`, `cancel`, `force`) must be in the model before [`Gic::fill`] chooses
+//! again.
 
 use super::lr::{
     Backing, Entry, GicArchitecture, Hardware, ListRegisterState, ListRegisters, Maintenance,
@@ -14,7 +15,7 @@ use weir_units::IntId;
 
 impl<V: GicArchitecture> Gic<V> {
     /// Brings the shadow of this vCPU's list registers up to date, for an access from another core
-    /// that [`Gic::remote`] announced. The list registers stay as they are.
+    /// that [`Gic::remote`] announced. The list registers are not changed.
     #[inline(never)]
     pub fn fold(&mut self, vcpu: usize, lrs: &impl ListRegisters<V>) {
         let empty = lrs.empty_mask();
@@ -25,7 +26,8 @@ impl<V: GicArchitecture> Gic<V> {
             if *shadow == V::EMPTY {
                 continue;
             }
-            // A register that only has its end to report is kept until `fill` overwrites it.
+            // The shadow of a register that only reports the end of its interrupt is kept until
+            // `fill` overwrites it.
             if empty >> i & 1 == 0 {
                 *shadow = lrs.read(i);
             } else {
@@ -36,8 +38,8 @@ impl<V: GicArchitecture> Gic<V> {
         }
     }
 
-    /// The guest has ended an interrupt: if it is relayed its line falls, and it is deactivated
-    /// physically, or when it is masked no longer.
+    /// Handles the end of an interrupt by the guest. If the interrupt is relayed, its line becomes
+    /// low, and it is deactivated physically at once, or when it is no longer masked.
     #[inline(never)]
     pub(super) fn end_relayed(
         &mut self,
@@ -55,12 +57,12 @@ impl<V: GicArchitecture> Gic<V> {
         }
     }
 
-    /// Takes this vCPU's list registers into the model, applies what is outstanding, chooses anew,
-    /// and sets its core's PPI enables. Called when the vCPU was kicked (through [`Gic::drain`]),
-    /// after [`Gic::set_level`] named it, and at a maintenance interrupt: the end of a
-    /// level-sensitive or shared interrupt, no pending list register while more wait, or the end of
-    /// an interrupt without one. Does nothing for a vCPU that is on no core. Returns the vCPUs to
-    /// kick.
+    /// Moves the state of this vCPU's list registers into the model, applies outstanding changes,
+    /// chooses again, and sets its core's PPI enables. Called when the vCPU was kicked (through
+    /// [`Gic::drain`]), after [`Gic::set_level`] returned it, and at a maintenance interrupt. The
+    /// causes of a maintenance interrupt are the end of a level-sensitive or shared interrupt, no
+    /// pending list register while more interrupts wait, or the end of an interrupt that has no
+    /// list register. Does nothing for a vCPU that is on no core. Returns the vCPUs to kick.
     #[inline(never)]
     pub fn refresh(&mut self, vcpu: usize, hw: &mut impl Hardware<V>) -> VcpuMask {
         if self.cpu(vcpu).busy & OFF != 0 {
@@ -70,10 +72,10 @@ impl<V: GicArchitecture> Gic<V> {
         self.fill(vcpu, hw)
     }
 
-    /// Takes the vCPU off its core: its list registers go into the model and are emptied, its
+    /// Takes the vCPU off its core. Its list registers are moved into the model and emptied. Its
     /// linked PPIs are physically disabled, inactive and not set pending, so that another VM's vCPU
-    /// can use them. Linked SPIs stay as they are: one that is active is this VM's alone. Returns
-    /// the vCPUs to kick.
+    /// can use them. Linked SPIs stay as they are, because an active SPI belongs to this VM alone.
+    /// Returns the vCPUs to kick.
     pub fn save(&mut self, vcpu: usize, hw: &mut impl Hardware<V>) -> VcpuMask {
         self.collect(vcpu, hw);
         let count = self.lr_count();
@@ -105,7 +107,7 @@ impl<V: GicArchitecture> Gic<V> {
         if held != 0 {
             self.deactivate(vcpu, 0, held, hw);
         }
-        // SPIs that are routed elsewhere and were only waiting for this vCPU to let go of them.
+        // SPIs that are routed to other vCPUs and only waited for this vCPU to release them.
         let mut kick = VcpuMask::NONE;
         for w in Bits(self.waiting & !1) {
             if self.spi[w & 7].signaled() != 0 {
@@ -116,7 +118,7 @@ impl<V: GicArchitecture> Gic<V> {
         self.want(kick.without(vcpu))
     }
 
-    /// Empties those of this vCPU's list registers that are in use.
+    /// Empties this vCPU's list registers that are in use.
     fn empty(&mut self, vcpu: usize, lrs: &mut impl ListRegisters<V>) {
         let count = self.lr_count();
         self.spi_keepers[vcpu & (MAX_VCPUS - 1)] = 0;
@@ -129,9 +131,9 @@ impl<V: GicArchitecture> Gic<V> {
         }
     }
 
-    /// Puts the vCPU on this core, which has empty list registers: activates and enables its linked
-    /// PPIs physically as they were, unmasks the SPIs that came in between, then fills the list
-    /// registers. Returns the vCPUs to kick.
+    /// Puts the vCPU on this core, whose list registers are empty. Restores the physical active
+    /// state and the enables of its linked PPIs, unmasks the SPIs that came while it was off the
+    /// core, and fills the list registers. Returns the vCPUs to kick.
     pub fn restore(&mut self, vcpu: usize, hw: &mut impl Hardware<V>) -> VcpuMask {
         let cpu = self.cpu_mut(vcpu);
         cpu.busy &= !OFF;
@@ -146,15 +148,15 @@ impl<V: GicArchitecture> Gic<V> {
             }
         }
         hw.take_eoi_count();
-        // Nothing is in the list registers. What is left to take in is what other cores changed.
+        // The list registers are empty, so only changes by other cores remain to be taken in.
         if self.cpu(vcpu).busy & INTENDED != 0 {
             self.collect(vcpu, hw);
         }
         self.fill(vcpu, hw)
     }
 
-    /// Forwards the linked lines of a word again that are masked for this vCPU, and deactivates
-    /// those relayed ones that the guest has ended meanwhile.
+    /// Forwards the linked interrupts of a word that were masked for this vCPU again, and
+    /// deactivates the relayed ones that the guest has ended in the meantime.
     #[inline(never)]
     fn unmask(&mut self, vcpu: usize, w: usize, hw: &mut impl Hardware<V>) {
         let mask = core::mem::take(&mut self.cpu_mut(vcpu).masked[w & 7]);
@@ -170,15 +172,15 @@ impl<V: GicArchitecture> Gic<V> {
         }
     }
 
-    /// List registers into the model; the shadow keeps what the registers hold, for `fill` to
-    /// compare with, and must not be taken for state before that. `gone` has what was there until
-    /// then.
+    /// Moves the list registers into the model. The shadow keeps the contents of the registers,
+    /// with which `fill` compares; until then it must not be used as state. `gone` records the
+    /// interrupts that were in the registers.
     #[inline(never)]
     pub(super) fn collect(&mut self, vcpu: usize, hw: &mut impl Hardware<V>) {
         self.fold(vcpu, hw);
         if self.cpu(vcpu).maintenance.has(Maintenance::ENTRY_MISSING) {
-            // The interrupts without a list register, most urgent first, before those with one join
-            // them in `active`.
+            // Ends interrupts that have no list register, the most urgent first, before those with
+            // one join them in `active`.
             for _ in 0..hw.take_eoi_count() {
                 let active = Set::of(&self.cpu(vcpu).active);
                 let Some(intid) = self.best(vcpu, &active, true) else {
@@ -199,7 +201,7 @@ impl<V: GicArchitecture> Gic<V> {
                 let (w, bit) = place(V::intid(raw));
                 self.cpu_mut(vcpu).gone[w] |= bit;
                 self.take_entry(vcpu, &V::decode(raw), hw);
-                // Its list register reported its end.
+                // The list register reported the end of the interrupt.
                 if w != 0 && V::state(raw).is_invalid() {
                     self.end_relayed(vcpu, w, bit, hw);
                 }
@@ -218,7 +220,7 @@ impl<V: GicArchitecture> Gic<V> {
         }
     }
 
-    /// One list register into the model.
+    /// Moves one list register into the model.
     fn take_entry(&mut self, vcpu: usize, entry: &Entry, hw: &mut impl Hardware<V>) {
         let (w, bit) = place(entry.intid);
         let cancel = self.cpu(vcpu).cancel[w] & bit != 0;
@@ -258,10 +260,10 @@ impl<V: GicArchitecture> Gic<V> {
         }
     }
 
-    /// Whether a linked PPI that waits in a list register was pending by its line alone, and the
-    /// line is low now: the guest has quieted its timer after it ended the interrupt before. A
-    /// physical interrupt that is active still reads as pending while its line is high (IHI0069H
-    /// 4.1.2, IHI0048B 3.2.4).
+    /// Returns whether a linked PPI that waits in a list register was pending because of its line
+    /// alone, and the line is low now. This happens if the guest has quieted its timer after it
+    /// ended the previous interrupt. A physical interrupt that is active still reads as pending
+    /// while its line is high (IHI0069H 4.1.2, IHI0048B 3.2.4).
     #[inline(never)]
     pub(super) fn has_fallen(&self, vcpu: usize, intid: IntId, hw: &mut impl Hardware<V>) -> bool {
         let (w, bit) = place(intid);
@@ -270,7 +272,7 @@ impl<V: GicArchitecture> Gic<V> {
             && !hw.pending(vcpu, self.pintid(w, intid.0 as usize))
     }
 
-    /// Takes such PPIs out of this vCPU's list registers. Fold first.
+    /// Removes PPIs whose line has fallen from this vCPU's list registers. The caller folds first.
     #[inline(never)]
     pub(super) fn drop_fallen(&mut self, vcpu: usize, hw: &mut impl Hardware<V>) {
         const WAITS: ListRegisterState = ListRegisterState { pending: true, active: false };
@@ -286,7 +288,7 @@ impl<V: GicArchitecture> Gic<V> {
         }
     }
 
-    /// Physically deactivates those of `mask` that are linked.
+    /// Physically deactivates the linked interrupts in `mask`.
     #[inline(never)]
     pub(super) fn deactivate(&self, vcpu: usize, w: usize, mask: u32, hw: &mut impl Hardware<V>) {
         for bit in Bits(mask & self.lines(vcpu, w).hw) {
@@ -294,9 +296,9 @@ impl<V: GicArchitecture> Gic<V> {
         }
     }
 
-    /// Gives waiting linked interrupts back to the physical distributor, which is not to forward
-    /// them (or not yet): an edge, or what ISPENDR latched, is made pending there; a level is there
-    /// as long as its device holds it.
+    /// Returns waiting linked interrupts to the physical distributor, which must not forward them
+    /// now. An edge, or an interrupt that ISPENDR latched, is made pending there; a level stays
+    /// pending as long as its device holds it.
     fn give_back(&mut self, vcpu: usize, w: usize, mask: u32, hw: &mut impl Hardware<V>) {
         let lines = self.lines_mut(vcpu, w);
         lines.pending &= !mask;
@@ -309,7 +311,7 @@ impl<V: GicArchitecture> Gic<V> {
         }
     }
 
-    /// Enables this core's linked PPIs as the guest has them.
+    /// Enables this core's linked PPIs as the guest has configured them.
     pub(super) fn apply_private(&mut self, vcpu: usize, hw: &mut impl Hardware<V>) {
         let lines = &self.cpu(vcpu).private;
         let wanted = lines.hw & self.forwarded(lines);
@@ -322,9 +324,10 @@ impl<V: GicArchitecture> Gic<V> {
         }
     }
 
-    /// What can go into this vCPU's list registers as pending, and the vCPUs that must say whether
-    /// they still have some of it, active or pending. If its list register asks for maintenance
-    /// at the interrupt's end, it will say so then.
+    /// Returns the interrupts of word `w` that can be put into this vCPU's list registers as
+    /// pending, and the vCPUs that must report whether they still hold some of these, active or
+    /// pending. A vCPU whose list register requests maintenance at the interrupt's end reports it
+    /// then.
     #[inline(never)]
     pub(super) fn deliverable(&self, vcpu: usize, w: usize) -> (u32, VcpuMask) {
         let cpu = self.cpu(vcpu);
@@ -342,20 +345,21 @@ impl<V: GicArchitecture> Gic<V> {
         (set, ask)
     }
 
-    /// The priorities by which interrupts of word `w` are taken, or by which active ones end.
+    /// Returns the priorities by which the interrupts of word `w` are taken or, if `active`, by
+    /// which they end.
     #[inline]
     fn priorities(&self, vcpu: usize, w: usize, active: bool) -> &[u8; 32] {
         let lines = self.lines(vcpu, w);
         if active { &lines.taken_at } else { &lines.priority }
     }
 
-    /// The most urgent interrupt of a set of pending or of active ones.
+    /// Returns the most urgent interrupt of a set of pending or active interrupts.
     #[inline(never)]
     fn best(&self, vcpu: usize, set: &Set, active: bool) -> Option<IntId> {
         set.first(|w| self.priorities(vcpu, w, active))
     }
 
-    /// Leaves only those in a set of pending or of active ones that there are list registers for.
+    /// Reduces a set of pending or active interrupts to those for which there are list registers.
     /// Returns whether there were more.
     #[inline(never)]
     fn keep_urgent(&self, vcpu: usize, set: &mut Set, active: bool) -> bool {
@@ -366,8 +370,8 @@ impl<V: GicArchitecture> Gic<V> {
         are_many
     }
 
-    /// Chooses what goes into this vCPU's list registers and writes those that change. `gone` is
-    /// what [`Gic::collect`] found. Returns the vCPUs to kick.
+    /// Chooses the interrupts for this vCPU's list registers, and writes the registers that change.
+    /// `gone` holds the interrupts that [`Gic::collect`] found. Returns the vCPUs to kick.
     #[inline(never)]
     pub(super) fn fill(&mut self, vcpu: usize, hw: &mut impl Hardware<V>) -> VcpuMask {
         self.apply_private(vcpu, hw);
@@ -396,7 +400,7 @@ impl<V: GicArchitecture> Gic<V> {
         cpu.busy = if maintenance == Maintenance::NONE { 0 } else { CROWDED };
         if cpu.maintenance != maintenance {
             cpu.maintenance = maintenance;
-            // Ends counted without a request are not those of interrupts that lack a list
+            // Ends that were counted without a request do not belong to interrupts without a list
             // register.
             if maintenance.has(Maintenance::ENTRY_MISSING) {
                 hw.take_eoi_count();
@@ -406,8 +410,8 @@ impl<V: GicArchitecture> Gic<V> {
         self.want(kick.without(vcpu))
     }
 
-    /// Adds to `pending` what of word `w` can go into this vCPU's list registers, and gives back to
-    /// the physical distributor what cannot. Returns the vCPUs to kick.
+    /// Adds to `pending` the interrupts of word `w` that can go into this vCPU's list registers,
+    /// and returns those that cannot to the physical distributor. Returns the vCPUs to kick.
     #[inline(never)]
     fn choose(
         &mut self,
@@ -420,7 +424,8 @@ impl<V: GicArchitecture> Gic<V> {
         let waiting = lines.pending & lines.hw;
         let back = waiting & !self.forwarded(lines);
         if waiting != 0 {
-            // At any vCPU: what another one has active must stay so physically.
+            // Considers all vCPUs: an interrupt that another vCPU has active must stay physically
+            // active.
             let mut active = 0;
             for cpu in self.keepers(vcpu, w) {
                 active |= waiting & self.cpu(cpu).active[w & 7];
@@ -433,8 +438,8 @@ impl<V: GicArchitecture> Gic<V> {
         ask
     }
 
-    /// Puts what is active here and what of `pending` fits into the list registers. Returns the
-    /// maintenance interrupts that those need that do not fit.
+    /// Puts the active interrupts of this vCPU, and as many of `pending` as fit, into the list
+    /// registers. Returns the maintenance interrupts that are needed for those that do not fit.
     #[inline(never)]
     fn put_all(
         &mut self,
@@ -480,7 +485,7 @@ impl<V: GicArchitecture> Gic<V> {
             .and(Maintenance::ENTRY_MISSING, more_active || active.used != 0)
     }
 
-    /// Returns the vCPUs that may take now what this one has let go of.
+    /// Returns the vCPUs that may now take the interrupts that this vCPU has released.
     #[inline(never)]
     fn let_go(&mut self, vcpu: usize) -> VcpuMask {
         let mut kick = VcpuMask::NONE;
@@ -495,8 +500,8 @@ impl<V: GicArchitecture> Gic<V> {
     }
 
     /// Puts the one interrupt of `bits` that has just become pending for this vCPU into a free list
-    /// register, without a refresh. False where that takes more: several, one that some vCPU has
-    /// already, or something outstanding.
+    /// register, without a refresh. Returns false if that is not possible: there are several
+    /// interrupts, a vCPU holds the interrupt already, or a change is outstanding.
     pub(super) fn put_now(
         &mut self,
         vcpu: usize,
@@ -545,8 +550,9 @@ impl<V: GicArchitecture> Gic<V> {
         let lines = self.lines_mut(vcpu, w);
         let mut eoi = lines.edge & bit == 0 || relayed;
         let is_by_sender = !V::V3 && intid.is_sgi();
-        // What is pending besides being active is checked again at its end: in the same list
-        // register it would come next even where something more urgent waits for one.
+        // If the interrupt is pending in addition to being active, that is checked again at its
+        // end: if both were in one list register, it would be taken next even if a more urgent
+        // interrupt waits for a list register.
         if state.pending && !is_by_sender {
             if lines.hw & bit == 0 {
                 lines.latched = lines.latched & !bit | lines.pending & bit;
@@ -570,7 +576,7 @@ impl<V: GicArchitecture> Gic<V> {
         self.compose(vcpu, intid, state, eoi, source)
     }
 
-    /// The list register value of an interrupt in a given state.
+    /// Returns the list register value of an interrupt in the given state.
     #[inline]
     fn compose(
         &self,
@@ -597,15 +603,16 @@ impl<V: GicArchitecture> Gic<V> {
         })
     }
 
-    /// After a change of enable, group or route: makes the values for the short paths anew, and
-    /// (for SPIs) the physical enables. Private lines' physical enables follow on their own core.
+    /// Updates the prepared values of the short paths after a change of enable, group or route, and
+    /// for SPIs the physical enables. The physical enables of private interrupts are updated on
+    /// their own core.
     #[inline]
     pub(super) fn rearm(&mut self, vcpu: usize, w: usize, mask: u32, hw: &mut impl Hardware<V>) {
         self.prepare(vcpu, w, mask, w != 0, hw);
     }
 
-    /// Makes the values for the short paths anew, and the physical enables of linked lines if
-    /// `enables` says so.
+    /// Updates the prepared values of the short paths and, if `enables` is set, the physical
+    /// enables of linked interrupts.
     #[inline(never)]
     pub(super) fn prepare(
         &mut self,
@@ -619,8 +626,8 @@ impl<V: GicArchitecture> Gic<V> {
         let short = mask & (lines.hw | if w == 0 { SGIS } else { 0 });
         // An SPI that is routed to no vCPU, or is masked, stays in the physical distributor.
         let forwarded = self.forwarded(lines) & self.routed[w & 7];
-        // With a latch, or once made active by the guest, a line takes the long path, which sees
-        // what becomes of that.
+        // An interrupt with a latch, or one that the guest has made active itself, takes the long
+        // path, which handles that state.
         let slow = lines.latched | lines.asked | lines.made_active;
         let at_once = forwarded & !(lines.hw & slow);
         for bit in Bits(short) {
@@ -637,7 +644,7 @@ impl<V: GicArchitecture> Gic<V> {
         }
     }
 
-    /// The same after a change of priorities.
+    /// Updates the prepared values of the short paths after a change of priorities.
     pub(super) fn prepare_priority(&mut self, vcpu: usize, w: usize, mask: u32) {
         for bit in Bits(mask) {
             let priority = self.lines(vcpu, w).priority[bit & 31];
@@ -648,7 +655,7 @@ impl<V: GicArchitecture> Gic<V> {
         }
     }
 
-    /// Closes the short path to lines that have got a latch or were made active by the guest.
+    /// Closes the short path of interrupts that now have a latch or were made active by the guest.
     pub(super) fn close(&mut self, vcpu: usize, w: usize, mask: u32) {
         for bit in Bits(mask) {
             *self.ready_mut(vcpu, w, bit) = V::EMPTY;

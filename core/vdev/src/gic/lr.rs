@@ -1,4 +1,5 @@
-//! List registers: their two layouts, and what the model asks of the core that owns them.
+//! List registers: their two layouts, and the operations that the model requires from the core that
+//! owns them.
 //!
 //! Sources: IHI0069H 12.4.4 (`ICH_LR<n>_EL2`), 12.4.5 (`ICH_ELRSR_EL2`), IHI0048B 5.3.9
 //! (`GICH_LRn`).
@@ -7,7 +8,7 @@ use super::sgi_words::{SgiWords, SgiWordsV2, SgiWordsV3};
 use core::fmt::Debug;
 use weir_units::IntId;
 
-/// The bits of a list register that say "pending" and "active".
+/// The pending and active bits of a list register.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct ListRegisterState {
     /// Waiting for the guest's acknowledge.
@@ -32,15 +33,15 @@ impl ListRegisterState {
     }
 }
 
-/// What backs a virtual interrupt.
+/// The source of a virtual interrupt.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Backing {
-    /// A physical interrupt, which the guest's deactivation deactivates too.
+    /// A physical interrupt, which is also deactivated when the guest deactivates the virtual one.
     Hardware {
         /// The physical INTID, below 1020.
         pintid: IntId,
     },
-    /// Software.
+    /// No physical interrupt: the model itself makes the interrupt pending.
     Software {
         /// Whether the guest's deactivation raises the maintenance interrupt.
         eoi: bool,
@@ -54,13 +55,13 @@ pub enum Backing {
 pub struct Entry {
     /// The virtual INTID.
     pub intid: IntId,
-    /// Pending, active.
+    /// The pending and active state.
     pub state: ListRegisterState,
-    /// Priority, of which the five upper bits are implemented.
+    /// Priority; the five upper bits are implemented.
     pub priority: u8,
-    /// Group 1, else group 0.
+    /// Whether the interrupt is in group 1; otherwise it is in group 0.
     pub group1: bool,
-    /// Hardware or software.
+    /// The source: hardware or software.
     pub backing: Backing,
 }
 
@@ -81,19 +82,20 @@ pub trait GicArchitecture: sealed::Sealed + 'static {
     /// Whether this is GICv3 (affinity routing, redistributors).
     const V3: bool;
 
-    /// The register value of an entry.
+    /// Returns the register value of an entry.
     fn encode(entry: &Entry) -> Self::Raw;
-    /// The entry of a register value.
+    /// Returns the entry of a register value.
     fn decode(raw: Self::Raw) -> Entry;
-    /// The virtual INTID in a register value.
+    /// Returns the virtual INTID in a register value.
     fn intid(raw: Self::Raw) -> IntId;
-    /// The state in a register value.
+    /// Returns the state in a register value.
     fn state(raw: Self::Raw) -> ListRegisterState;
-    /// Whether the end of the interrupt in a register value raises the maintenance interrupt.
+    /// Returns whether the end of the interrupt in a register value raises the maintenance
+    /// interrupt.
     fn reports_end(raw: Self::Raw) -> bool;
-    /// The same value with another SGI source (GICv2; the value itself on GICv3).
+    /// Returns the value with another SGI source (GICv2), or unchanged (GICv3).
     fn with_source(raw: Self::Raw, source: u32) -> Self::Raw;
-    /// The same value with another priority.
+    /// Returns the value with another priority.
     fn with_priority(raw: Self::Raw, priority: u8) -> Self::Raw;
 }
 
@@ -225,22 +227,22 @@ impl GicArchitecture for V2 {
     }
 }
 
-/// Which maintenance interrupts the model wants, as bits of `ICH_HCR_EL2` and `GICH_HCR` (the two
-/// have them in the same place: IHI0069H 12.4.2, IHI0048B 5.3.1).
+/// The maintenance interrupts that the model requests, as bits of `ICH_HCR_EL2` and `GICH_HCR`,
+/// which have them in the same positions (IHI0069H 12.4.2, IHI0048B 5.3.1).
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Maintenance(u32);
 
 impl Maintenance {
-    /// None but the end-of-interrupt ones that each list register asks for by itself.
+    /// None, except for the end-of-interrupt maintenance that each list register requests itself.
     pub const NONE: Self = Self(0);
     /// `LRENPIE`: the guest ended an interrupt that has no list register.
     pub const ENTRY_MISSING: Self = Self(1 << 2);
     /// `NPIE`: no list register is pending any more.
     pub const NO_PENDING: Self = Self(1 << 3);
-    /// Every bit that can be in a value, for the read-modify-write of the register.
+    /// Every bit that a value can have, for the read-modify-write of the register.
     pub const MASK: u32 = 0b1100;
 
-    /// The bits, in place.
+    /// Returns the bits at their positions in the register.
     #[must_use]
     pub const fn bits(self) -> u32 {
         self.0
@@ -255,16 +257,16 @@ impl Maintenance {
     }
 }
 
-/// The number of list registers to use: all of a core that implements up to `most`, else `most`.
+/// Returns the number of list registers to use: all that the core implements, but at most `most`.
 #[must_use]
 pub const fn used(implemented: usize, most: usize) -> usize {
     if implemented < most { implemented } else { most }
 }
 
-/// The free list registers among the first `most`, as [`ListRegisters::empty_mask`] wants them.
-/// `status` is `ICH_ELRSR_EL2` or `GICH_ELRSR0`: one bit for each register that is implemented,
-/// used or not; the bits of those that are not implemented are zero (IHI0069H 12.4.5, IHI0048B
-/// 5.3.8).
+/// Returns the free list registers among the first `most`, in the form that
+/// [`ListRegisters::empty_mask`] returns. `status` is `ICH_ELRSR_EL2` or `GICH_ELRSR0`: it has one
+/// bit for each implemented register, whether it is used or not; the other bits are zero (IHI0069H
+/// 12.4.5, IHI0048B 5.3.8).
 #[inline]
 #[must_use]
 pub const fn free_of(status: u32, most: usize) -> u32 {
@@ -277,36 +279,36 @@ pub const fn free_of(status: u32, most: usize) -> u32 {
 pub trait ListRegisters<V: GicArchitecture> {
     /// Reads `ICH_LR<index>_EL2` or `GICH_LR<index>`.
     fn read(&self, index: usize) -> V::Raw;
-    /// Writes it.
+    /// Writes `ICH_LR<index>_EL2` or `GICH_LR<index>`.
     fn write(&mut self, index: usize, raw: V::Raw);
-    /// Empties the first `count`, all that there are.
+    /// Empties the first `count` list registers, which are all that are used.
     fn clear(&mut self, count: usize) {
         (0..count).for_each(|index| self.write(index, V::EMPTY));
     }
-    /// `ICH_ELRSR_EL2` or `GICH_ELRSR0`: a bit is set where a list register is free and has no
-    /// end-of-interrupt maintenance to report. Bits from the count up are zero ([`free_of`]).
+    /// Returns `ICH_ELRSR_EL2` or `GICH_ELRSR0`: a bit is set if the list register is free and has
+    /// no end-of-interrupt maintenance to report. Bits from the count up are zero ([`free_of`]).
     fn empty_mask(&self) -> u32;
-    /// Makes `HCR`'s maintenance enables those, leaving its other bits.
+    /// Sets the maintenance enables of `HCR` to `wanted`, without changing its other bits.
     fn set_maintenance(&mut self, wanted: Maintenance);
-    /// `HCR.EOIcount` (0 to 31), which becomes 0.
+    /// Returns `HCR.EOIcount` (0 to 31) and sets it to 0.
     fn take_eoi_count(&mut self) -> u32;
 }
 
-/// What the model asks of the core that its caller runs on: the list registers, and the physical
-/// interrupts behind the lines that [`super::Gic::link`] linked.
+/// The operations that the model requires from the core that its caller runs on: the list
+/// registers, and the physical interrupts to which [`super::Gic::link`] linked virtual ones.
 ///
-/// The functions here act on the physical distributor or redistributor. For a PPI (`pintid`
-/// below 32) they mean the one of the core that runs `vcpu`. All but [`Hardware::pending`],
-/// [`Hardware::set_pending`] and [`Hardware::set_active`] on GICv3 are then called on that core
-/// alone, so a GICv2's banked registers serve them.
+/// These functions act on the physical distributor or redistributor. For a PPI (`pintid` below 32)
+/// they act on the PPI of the core that runs `vcpu`. For a PPI, all of them except
+/// [`Hardware::pending`], [`Hardware::set_pending`] and [`Hardware::set_active`] on GICv3 are
+/// called only on that core, so a GICv2's banked registers suffice.
 pub trait Hardware<V: GicArchitecture>: ListRegisters<V> {
-    /// Forwards the line or not (GICD_ISENABLER, GICD_ICENABLER).
+    /// Starts or stops forwarding the interrupt (GICD_ISENABLER, GICD_ICENABLER).
     fn set_enabled(&mut self, vcpu: usize, pintid: IntId, on: bool);
-    /// Edge-triggered or level-sensitive (GICD_ICFGR).
+    /// Makes the interrupt edge-triggered or level-sensitive (GICD_ICFGR).
     fn set_edge(&mut self, vcpu: usize, pintid: IntId, edge: bool);
-    /// Sends an SPI to the core that runs `vcpu` (GICD_IROUTER, GICD_ITARGETSR).
+    /// Routes an SPI to the core that runs `vcpu` (GICD_IROUTER, GICD_ITARGETSR).
     fn route(&mut self, pintid: IntId, vcpu: usize);
-    /// Whether the line is pending (GICD_ISPENDR).
+    /// Returns whether the interrupt is pending (GICD_ISPENDR).
     fn pending(&mut self, vcpu: usize, pintid: IntId) -> bool;
     /// Sets or clears the pending state (GICD_ISPENDR, GICD_ICPENDR).
     fn set_pending(&mut self, vcpu: usize, pintid: IntId, on: bool);

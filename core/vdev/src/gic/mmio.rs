@@ -1,50 +1,50 @@
 //! The guest's accesses to the distributor and the redistributors.
 //!
 //! Sources: IHI0069H 12.9 (GICD), 12.11 (GICR), 12.1.3 (access sizes); IHI0048B 4.3 (GICD), 4.1.4.
-//! Words may be accessed as 32 bits; IPRIORITYR, ITARGETSR and the SGI pending registers as bytes
-//! too; IROUTER and `GICR_TYPER` as 64 bits too. Any other size, a misaligned or a reserved address
-//! reads as zero and ignores writes.
+//! Registers may be accessed as 32-bit words; IPRIORITYR, ITARGETSR and the SGI pending registers
+//! also as bytes; IROUTER and `GICR_TYPER` also as 64 bits. An access of any other size, or to a
+//! misaligned or reserved address, reads as zero and ignores writes.
 //!
-//! All registers are one file: reads and writes share one decoder of addresses (`Register`), and
-//! each write must end with the same refreshes of the vCPUs that it concerns ([`Gic::write`]).
+//! All registers are in one file: reads and writes share one decoder of addresses (`Register`), and
+//! each write must end with the same refreshes of the affected vCPUs ([`Gic::write`]).
 
 use super::lr::{GicArchitecture, Hardware, ListRegisters};
 use super::{Bits, Gic, INTENDED, LineWord, PRIORITY_MASK, SGIS, VcpuMask, place};
 use weir_units::IntId;
 
-/// Implementer 0x43b with a product of its own, 'W' (IHI0069H 12.9.16).
+/// Implementer 0x43b with its own product ID 'W' (IHI0069H 12.9.16).
 const IIDR: u32 = 0x5700_043b;
 
 /// One access of a guest to the registers of its GIC.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct GicAccess {
-    /// The vCPU that makes it; the model is asked on its core.
+    /// The vCPU that makes the access; the model is called on its core.
     pub vcpu: usize,
-    /// The vCPU of the redistributor that it goes to (GICv3); the distributor if none.
+    /// The vCPU whose redistributor is accessed (GICv3); none for the distributor.
     pub redistributor: Option<usize>,
-    /// From the distributor's base, or from RD_base (SGI_base is at 0x1_0000), in bytes.
+    /// Offset in bytes from the distributor's base, or from RD_base (SGI_base is at 0x1_0000).
     pub offset: u64,
-    /// In bytes.
+    /// Size in bytes.
     pub size: u32,
 }
 
-/// A register that distributor and redistributors have at the same offset (IHI0069H 12.8), with its
-/// word and, for bitmaps in pairs, whether it is the one that sets.
+/// A register that the distributor and redistributors have at the same offset (IHI0069H 12.8), with
+/// its word and, for pairs of bitmaps, whether it is the one that sets bits.
 #[derive(Clone, Copy)]
 enum Register {
     Group(usize),
     Enable(usize, bool),
     Pending(usize, bool),
     Active(usize, bool),
-    /// First INTID.
+    /// The first INTID that is accessed.
     Priority(usize),
-    /// Sixteen interrupts from this one on.
+    /// The first of the sixteen INTIDs of the word.
     Config(usize),
     Other,
 }
 
 impl GicAccess {
-    /// The vCPU of the private interrupts that it sees.
+    /// Returns the vCPU whose private interrupts the access sees.
     const fn owner(&self) -> usize {
         match self.redistributor {
             Some(target) => target,
@@ -52,14 +52,16 @@ impl GicAccess {
         }
     }
 
-    /// Whether it is aligned and has one of the sizes that add up to this.
+    /// Returns whether the access is aligned and has one of the sizes in `sizes`, a set of powers
+    /// of two.
     const fn has_size(&self, sizes: u32) -> bool {
         let size = self.size;
         size & sizes != 0 && size.is_power_of_two() && self.offset & (size as u64 - 1) == 0
     }
 
-    /// With affinity routing, word 0 belongs to the redistributors (IHI0069H 12.9.7 and its like),
-    /// and nothing else does.
+    /// Returns the register that is accessed. With affinity routing, the redistributors have word 0
+    /// of each register and no other word, and the distributor has the others (IHI0069H 12.9.7 and
+    /// similar sections).
     #[inline]
     const fn register<V: GicArchitecture>(&self) -> Register {
         let offset = match self.redistributor {
@@ -88,8 +90,8 @@ impl GicAccess {
         if here && self.has_size(sizes) { register } else { Register::Other }
     }
 
-    /// What a load gets of a TYPER register, which never changes, in a VM of `vcpus` vCPUs; none of
-    /// another register.
+    /// Returns the value that a load from a TYPER register gets in a VM of `vcpus` vCPUs, which is
+    /// constant; none for other registers.
     #[inline]
     #[must_use]
     pub const fn constant<V: GicArchitecture>(&self, vcpus: usize) -> Option<u64> {
@@ -114,8 +116,8 @@ impl GicAccess {
         }
     }
 
-    /// Whether it goes to a GICv2's `GICD_SGIR`. [`Gic::write`] ignores that register: the caller
-    /// decodes a store to it ([`super::decode_sgir`]) and posts the SGI
+    /// Returns whether the access goes to a GICv2's `GICD_SGIR`. [`Gic::write`] ignores that
+    /// register: the caller decodes a store to it ([`super::decode_sgir`]) and posts the SGI
     /// ([`super::SgiBoard::post`]).
     #[inline]
     #[must_use]
@@ -123,10 +125,10 @@ impl GicAccess {
         !V::V3 && self.offset == 0xf00 && self.size == 4
     }
 
-    /// The store to ICACTIVER, and its value, that deactivates what vCPU `vcpu` names by `value` in
-    /// a store to `ICC_DIR_EL1` or `GICV_DIR`: the INTID, for an SGI on GICv2 with its sender,
-    /// which adds nothing, since an SGI is active from one sender at a time. None for an INTID that
-    /// does not exist.
+    /// Returns the store to ICACTIVER, and its value, that has the same effect as the store of
+    /// `value` to `ICC_DIR_EL1` or `GICV_DIR` by vCPU `vcpu`. `value` is the INTID; for an SGI on
+    /// GICv2 it includes the sender, which can be ignored because an SGI is active from only one
+    /// sender at a time. Returns none for an INTID that does not exist.
     #[must_use]
     pub const fn deactivation<V: GicArchitecture>(vcpu: usize, value: u32) -> Option<(Self, u64)> {
         let intid = if V::V3 { value & 0xff_ffff } else { value & 0x3ff };
@@ -148,7 +150,7 @@ impl GicAccess {
         }
     }
 
-    /// The bytes of a register that has one an interrupt.
+    /// Returns the accessed bytes of a register that has one byte per interrupt.
     fn bytes(&self, at: impl Fn(usize) -> u8) -> u64 {
         let mut value = 0;
         for i in 0..self.width() {
@@ -157,19 +159,19 @@ impl GicAccess {
         value
     }
 
-    /// How many such bytes it concerns.
+    /// Returns how many bytes the access covers in such a register.
     const fn width(&self) -> usize {
         if self.has_size(1 | 4) { self.size as usize } else { 0 }
     }
 }
 
 impl<V: GicArchitecture> Gic<V> {
-    /// The vCPUs that must [`Gic::fold`] on their own cores before this access, so that it sees
-    /// their list registers: those that have an interrupt of that register in one. Empty for most
-    /// accesses.
+    /// Returns the vCPUs that must [`Gic::fold`] on their own cores before this access, so that it
+    /// sees their list registers: those that hold an interrupt of the accessed register in one.
+    /// Empty for most accesses.
     #[inline]
     pub fn remote(&self, access: &GicAccess, write: bool) -> VcpuMask {
-        // Without a decode for all but the pending and active registers, which are rarely accessed.
+        // Decodes the access only for the pending and active registers, which are rarely accessed.
         if !(0x200..0x400).contains(&(access.offset & 0xffff)) {
             return VcpuMask::NONE;
         }
@@ -188,7 +190,8 @@ impl<V: GicArchitecture> Gic<V> {
         let owner = access.owner();
         let (w, mask) = match access.register::<V>() {
             Register::Pending(w, _) if !write => (w, !0),
-            // Whether the latch goes there or into the physical distributor.
+            // The list registers determine whether the latch is kept in the model or in the
+            // physical distributor.
             Register::Pending(w, true) => (w, self.lines(owner, w).hw),
             Register::Active(w, _) => (w, !0),
             _ => return VcpuMask::NONE,
@@ -199,7 +202,7 @@ impl<V: GicArchitecture> Gic<V> {
         self.holders(owner, w, mask).without(access.vcpu)
     }
 
-    /// What a guest's load gets.
+    /// Returns the value that a guest's load gets.
     pub fn read(&mut self, access: &GicAccess, hw: &mut impl Hardware<V>) -> u64 {
         if access.owner() >= self.vcpu_count() {
             return 0;
@@ -251,7 +254,7 @@ impl<V: GicArchitecture> Gic<V> {
             0x6100..0x6800 if V::V3 => {
                 return access.accessed_bits(self.router(access.offset as usize >> 3 & 0xff));
             }
-            // ITARGETSR of private interrupts is the reader's own bit.
+            // ITARGETSR of private interrupts reads as the reader's own bit.
             0x800..0x820 if !V::V3 && count > 1 => {
                 return access.bytes(|_| VcpuMask::only(access.vcpu).bits());
             }
@@ -278,8 +281,8 @@ impl<V: GicArchitecture> Gic<V> {
         if access.size == 4 { u64::from(value) } else { 0 }
     }
 
-    /// A guest's store. The list registers of the vCPU that makes it are up to date afterwards;
-    /// returns the vCPUs to kick. `GICD_SGIR` is ignored here ([`GicAccess::is_sgir`]).
+    /// Carries out a guest's store. The list registers of the vCPU that makes it are up to date
+    /// afterwards. Returns the vCPUs to kick. `GICD_SGIR` is ignored here ([`GicAccess::is_sgir`]).
     pub fn write(&mut self, access: &GicAccess, value: u64, hw: &mut impl Hardware<V>) -> VcpuMask {
         if access.owner() >= self.vcpu_count() {
             return VcpuMask::NONE;
@@ -300,16 +303,16 @@ impl<V: GicArchitecture> Gic<V> {
                 }
                 kick
             }
-            // What is in the writer's list registers is taken into the model first; what is in
-            // others' becomes an intention for their refresh.
+            // The state in the writer's list registers is moved into the model first; changes of
+            // the state in the list registers of other vCPUs become intentions for their refresh.
             register @ (Register::Pending(w, _) | Register::Active(w, _)) => {
                 let vcpu = access.vcpu;
                 if w == 0 && owner != vcpu {
                     self.change_held(vcpu, owner, register, bits, hw)
                 } else {
                     self.collect(vcpu, hw);
-                    // Its interrupts are in the model now: the shadow must not say that they are
-                    // not.
+                    // The vCPU's interrupts are in the model now, so the shadow must not claim that
+                    // they are in list registers.
                     let shadow = self.cpu(vcpu).shadow;
                     self.cpu_mut(vcpu).shadow = [V::EMPTY; super::MAX_LIST_REGISTERS];
                     let kick = self.change_held(vcpu, owner, register, bits, hw);
@@ -336,8 +339,8 @@ impl<V: GicArchitecture> Gic<V> {
                 let lines = self.lines_mut(owner, w);
                 let change = (lines.edge ^ edge) & 0xffff << shift;
                 lines.edge ^= change;
-                // Only a line that is disabled may be changed (IHI0069H 12.9.9); what follows
-                // enables it.
+                // The trigger of an interrupt may be changed only while it is disabled (IHI0069H
+                // 12.9.9); `reconfigured` enables it again.
                 for bit in Bits(self.lines(owner, w).hw & change) {
                     let pintid = self.pintid(w, bit);
                     hw.set_enabled(owner, pintid, false);
@@ -385,7 +388,7 @@ impl<V: GicArchitecture> Gic<V> {
         kick
     }
 
-    /// Marks the vCPUs that a write concerns, and refreshes the writer itself if it is among them.
+    /// Marks the vCPUs that a write affects, and refreshes the writer itself if it is among them.
     #[inline]
     fn settle(&mut self, vcpu: usize, kick: VcpuMask, hw: &mut impl Hardware<V>) -> VcpuMask {
         if kick.is_empty() { kick } else { self.settle_each(vcpu, kick, hw) }
@@ -397,7 +400,7 @@ impl<V: GicArchitecture> Gic<V> {
         if kick.contains(vcpu) { kick.without(vcpu) | self.refresh(vcpu, hw) } else { kick }
     }
 
-    /// Interrupts with a changed priority.
+    /// Applies changed priorities of interrupts. Returns the affected vCPUs.
     fn reprioritized(
         &mut self,
         access: &GicAccess,
@@ -411,11 +414,11 @@ impl<V: GicArchitecture> Gic<V> {
         let owner = access.owner();
         self.prepare_priority(owner, w, change);
         let lines = self.lines(owner, w);
-        // A vCPU in WFI waits for its timers if their priorities pass its mask.
+        // A vCPU in WFI waits for its timers only if their priorities pass its mask.
         let timers = if w == 0 && owner != access.vcpu { lines.hw } else { 0 };
         let pending = change & (lines.signaled() | timers);
         let targets = self.targets(owner, w, pending);
-        // The writer's own list registers say at once that none is in use.
+        // The writer can check at once that none of its own list registers is in use.
         let all = (1 << self.lr_count()) - 1;
         if w == 0 && owner == access.vcpu && lrs.empty_mask() == all {
             return targets;
@@ -423,7 +426,7 @@ impl<V: GicArchitecture> Gic<V> {
         targets | self.holders(owner, w, change)
     }
 
-    /// Interrupts with a changed group or trigger.
+    /// Applies a changed group or trigger of interrupts. Returns the affected vCPUs.
     fn reconfigured(
         &mut self,
         access: &GicAccess,
@@ -439,8 +442,9 @@ impl<V: GicArchitecture> Gic<V> {
         self.affected(access, w, change, hw) | self.holders(owner, w, change)
     }
 
-    /// The vCPUs that may take some of `change` otherwise than before. A linked PPI's physical
-    /// enable has to follow on its own core: at once, if that is the writer's core.
+    /// Returns the vCPUs for which the change can affect which interrupts they take. The physical
+    /// enable of a linked PPI must be updated on the PPI's own core: at once, if that is the
+    /// writer's core.
     #[inline]
     fn affected(
         &mut self,
@@ -463,7 +467,7 @@ impl<V: GicArchitecture> Gic<V> {
         self.targets(owner, w, change & (lines.signaled() | follow))
     }
 
-    /// ISENABLER and ICENABLER.
+    /// Carries out a write to ISENABLER or ICENABLER.
     fn enable(
         &mut self,
         access: &GicAccess,
@@ -486,7 +490,7 @@ impl<V: GicArchitecture> Gic<V> {
         if set { kick } else { kick | self.holders(owner, w, change) }
     }
 
-    /// ISPENDR. GICv2's SGIs ignore it (IHI0048B 4.3.7).
+    /// Carries out a write to ISPENDR. GICv2's SGIs ignore it (IHI0048B 4.3.7).
     fn set_pending(
         &mut self,
         vcpu: usize,
@@ -499,14 +503,14 @@ impl<V: GicArchitecture> Gic<V> {
         let bits = if !V::V3 && w == 0 { bits & !SGIS } else { bits };
         let mut linked = bits & self.lines(owner, w).hw;
         if self.is_away(owner, w) {
-            // As `save` keeps what the distributor had.
+            // Recorded in the same way as `save` records the state of the distributor.
             self.lines_mut(owner, w).latched |= linked;
             self.close(owner, w, linked);
             linked = 0;
         }
         if linked != 0 {
             self.fold(vcpu, hw);
-            // Where the line is pending already, one acknowledge takes both.
+            // If the interrupt is already pending, one acknowledge takes both.
             let mut waiting = self.lines(owner, w).pending;
             for cpu in self.keepers(owner, w) {
                 waiting |= self.held_by(cpu, w).pending & !self.cpu(cpu).cancel[w & 7];
@@ -527,8 +531,8 @@ impl<V: GicArchitecture> Gic<V> {
         self.targets(owner, w, self.takable(owner, w) & bits)
     }
 
-    /// ICPENDR, ISACTIVER and ICACTIVER, when nothing of the word is in the writer's own list
-    /// registers.
+    /// Carries out a write to ICPENDR, ISACTIVER or ICACTIVER, when no interrupt of the word is in
+    /// the writer's own list registers.
     fn change_held(
         &mut self,
         vcpu: usize,
@@ -605,7 +609,7 @@ impl<V: GicArchitecture> Gic<V> {
             }
         }
         for bit in Bits(rest) {
-            // One that is routed to no vCPU becomes active at the writer.
+            // An interrupt that is routed to no vCPU becomes active at the writer.
             let to = self.targets(owner, w, 1 << bit);
             let cpu = to.iter().next().unwrap_or(vcpu);
             self.cpu_mut(cpu).active[w & 7] |= 1 << bit;
@@ -647,8 +651,8 @@ impl<V: GicArchitecture> Gic<V> {
                 ended |= in_model | in_register;
             }
             if !self.is_away(owner, w) {
-                // One that waits in the model as well, for a vCPU that is off its core, stays
-                // physically active: it could come again otherwise, and be in two list registers.
+                // An interrupt that also waits in the model, for a vCPU that is off its core, stays
+                // physically active: otherwise it could come again and be in two list registers.
                 let waiting = self.lines(owner, w).pending;
                 self.deactivate(owner, w, in_model & !in_register & !waiting, hw);
             }
@@ -658,11 +662,12 @@ impl<V: GicArchitecture> Gic<V> {
                 self.end_relayed(vcpu, w, 1 << bit, hw);
             }
         }
-        // They may be taken again, wherever they are routed.
+        // The interrupts may be taken again, by the vCPUs to which they are routed.
         kick | self.targets(owner, w, bits & self.takable(owner, w))
     }
 
-    /// ISPENDR and ICPENDR as read: latched, signaled, in a list register, or pending physically.
+    /// Returns the value of ISPENDR and ICPENDR: latched, signaled, in a list register, or
+    /// physically pending.
     fn pending_word(&self, owner: usize, w: usize, hw: &mut impl Hardware<V>) -> u32 {
         let lines = self.lines(owner, w);
         let mut word = lines.signaled();
@@ -677,7 +682,7 @@ impl<V: GicArchitecture> Gic<V> {
         word
     }
 
-    /// ISACTIVER and ICACTIVER as read.
+    /// Returns the value of ISACTIVER and ICACTIVER.
     fn active_word(&self, owner: usize, w: usize) -> u32 {
         let mut word = 0;
         for cpu in self.scope(owner, w).iter() {
@@ -687,9 +692,9 @@ impl<V: GicArchitecture> Gic<V> {
         word
     }
 
-    /// `GICD_CTLR`: the group enables. ARE and DS are RAO/WI on GICv3, `RWP` reads 0. Of the lines
-    /// only those change that are enabled and in a group with a changed enable: one that is
-    /// disabled has no value for the short path, and is disabled physically.
+    /// Carries out a write of the group enables to `GICD_CTLR`. ARE and DS are RAO/WI on GICv3, and
+    /// `RWP` reads as 0. Only interrupts that are enabled and in a group whose enable changes are
+    /// updated: a disabled interrupt has no value for the short path, and is disabled physically.
     #[cold]
     #[inline(never)]
     fn control(&mut self, value: u32, hw: &mut impl Hardware<V>) -> VcpuMask {
@@ -709,7 +714,7 @@ impl<V: GicArchitecture> Gic<V> {
         all
     }
 
-    /// Makes anew what depends on the enables of `groups`, of a word.
+    /// Updates the state of the interrupts of a word that depends on the enables of `groups`.
     #[inline]
     fn rearm_groups(&mut self, owner: usize, w: usize, groups: u32, hw: &mut impl Hardware<V>) {
         let mask = self.lines(owner, w).enabled_in(groups);
@@ -718,7 +723,7 @@ impl<V: GicArchitecture> Gic<V> {
         }
     }
 
-    /// `GICD_IROUTER<n>` as read (IHI0069H 12.9.22).
+    /// Returns the value of `GICD_IROUTER<n>` (IHI0069H 12.9.22).
     fn router(&self, intid: usize) -> u64 {
         let route = u64::from(self.route[intid & 255]);
         let any = u64::from(self.spi[intid >> 5 & 7].any >> (intid & 31) & 1);
@@ -742,8 +747,9 @@ impl<V: GicArchitecture> Gic<V> {
         self.set_route(intid, affinity, new >> 31 & 1 != 0, hw)
     }
 
-    /// Routes an SPI. GICv3: to the vCPU of that affinity, or to vCPU 0 if `any` may take it;
-    /// GICv2: to the lowest vCPU of the target list. A route that names no vCPU delivers to none.
+    /// Routes an SPI. On GICv3 the target is the vCPU with that affinity, or vCPU 0 if `any` vCPU
+    /// may take it; on GICv2 it is the lowest vCPU of the target list. An SPI whose route names no
+    /// vCPU is delivered to none.
     fn set_route(
         &mut self,
         intid: usize,
@@ -783,7 +789,7 @@ impl<V: GicArchitecture> Gic<V> {
         self.targets(0, w, bit & self.takable(0, w)) | self.holders(0, w, bit)
     }
 
-    /// The vCPUs that an SGI of `vcpu` is pending from: a byte of `GICD_CPENDSGIR` and
+    /// Returns the vCPUs from which an SGI of `vcpu` is pending: a byte of `GICD_CPENDSGIR` and
     /// `GICD_SPENDSGIR`.
     fn sgi_senders(&self, vcpu: usize, intid: usize) -> u8 {
         let mut senders = self.cpu(vcpu).sources[intid & 15];
@@ -798,8 +804,8 @@ impl<V: GicArchitecture> Gic<V> {
         senders
     }
 
-    /// `GICD_CPENDSGIR` (0xf10) and `GICD_SPENDSGIR` (0xf20), the writer's own (IHI0048B 4.3.16,
-    /// 4.3.17).
+    /// Carries out a write to `GICD_CPENDSGIR` (0xf10) or `GICD_SPENDSGIR` (0xf20) of the writer
+    /// (IHI0048B 4.3.16, 4.3.17).
     fn write_sgi_senders(
         &mut self,
         access: &GicAccess,
@@ -821,7 +827,7 @@ impl<V: GicArchitecture> Gic<V> {
     }
 }
 
-/// Bit `i` of the lower half to bit `2 i`.
+/// Moves bit `i` of the lower half to bit `2 i`.
 const fn spread(x: u32) -> u32 {
     let x = (x | x << 8) & 0x00ff_00ff;
     let x = (x | x << 4) & 0x0f0f_0f0f;
@@ -829,7 +835,7 @@ const fn spread(x: u32) -> u32 {
     (x | x << 1) & 0x5555_5555
 }
 
-/// Bit `2 i` to bit `i`.
+/// Moves bit `2 i` to bit `i`.
 const fn gather(x: u32) -> u32 {
     let x = x & 0x5555_5555;
     let x = (x | x >> 1) & 0x3333_3333;

@@ -1,76 +1,81 @@
 //! The virtual GIC of one VM: GICv3 or GICv2, for up to eight vCPUs and 256 INTIDs.
 //!
-//! Pure: the hypervisor owns the registers, this decides. It calls everything here with the VM's
-//! interrupt lock held, on the core of the vCPU that it names, [`SgiBoard::post`] excepted.
+//! The model accesses no hardware: the hypervisor owns the registers, and the model makes the
+//! decisions. The hypervisor calls all functions here except [`SgiBoard::post`] with the VM's
+//! interrupt lock held, on the core of the vCPU that it names.
 //!
 //! # Where an interrupt's state is
 //!
-//! - In the model: `pending`, `active`, `level` and the configuration, one bit an interrupt, 32 to
-//!   a word. Word 0 (SGIs and PPIs) exists per vCPU, words 1 to 7 (SPIs) once.
+//! - In the model: `pending`, `active`, `level` and the configuration, with one bit per interrupt
+//!   and 32 interrupts per word. Word 0 (SGIs and PPIs) exists per vCPU, words 1 to 7 (SPIs) once.
 //! - In a list register: while an interrupt has one, its pending and active bits are *there* and
-//!   not in the model; what the model's `pending` says is news that came since. A core sees only
-//!   its own list registers, so each vCPU keeps a `shadow` of what was last written to or read from
-//!   each. [`Gic::fold`] brings it up to date.
-//! - In the physical distributor, for lines linked to hardware ([`Gic::link`]): a line that the
-//!   guest has enabled is enabled there, is pending there, and comes in by [`Gic::deliver_hw`].
-//!   From then to the guest's deactivation it is physically active, wherever its virtual state is.
+//!   not in the model; the model's `pending` then records a later event. A core sees only its own
+//!   list registers, so each vCPU keeps a `shadow` of the value that was last written to or read
+//!   from each register. [`Gic::fold`] brings it up to date.
+//! - In the physical distributor, for interrupts linked to hardware ([`Gic::link`]): an interrupt
+//!   that the guest has enabled is enabled there, becomes pending there, and is passed to the model
+//!   by [`Gic::deliver_hw`]. From then until the guest's deactivation it is physically active,
+//!   wherever its virtual state is.
 //!
 //! # How a change reaches a vCPU
 //!
-//! Nothing here touches another core's list registers. A change that concerns them marks the vCPU
-//! and returns it in a [`VcpuMask`]: its core is kicked and runs [`Gic::drain`] or
-//! [`Gic::refresh`], which takes all list registers into the model and chooses anew. What a guest
-//! did meanwhile to a pending or active bit in a foreign list register is kept as an intention
-//! (`cancel`, `force`) and applied by that refresh; what it disabled can still be acknowledged
-//! until then, as it can on hardware until `RWP` is clear. Reads see the last fold: [`Gic::remote`]
-//! returns the vCPUs that must fold first.
+//! No function here changes another core's list registers. A change that concerns them marks the
+//! vCPU and returns it in a [`VcpuMask`]: its core is kicked and runs [`Gic::drain`] or
+//! [`Gic::refresh`], which moves all list registers into the model and chooses again. If a guest
+//! changes a pending or active bit in another core's list register, the change is kept as an
+//! intention (`cancel`, `force`) and applied by that refresh. An interrupt that the guest disabled
+//! can still be acknowledged until then, as on hardware until `RWP` is clear. Reads see the state
+//! of the last fold: [`Gic::remote`] returns the vCPUs that must fold first.
 //!
 //! # What is in the list registers
 //!
-//! After a refresh: first the highest-priority interrupt that can be taken, then the active ones,
-//! then the others that can be taken; by priority, then by INTID. So no waiting interrupt is more
-//! urgent than one that has a list register. If some wait, `NPIE` brings the next refresh when none
-//! is pending any more. Active interrupts that do not fit are ended by `EOIcount`, the most urgent
-//! first, by the priority that each was acknowledged at (IHI0069H 4.8, IHI0048B 5.2.2). With
-//! EOImode 1 a guest deactivates in any order, and SPIs on any core: each of these accesses traps,
-//! and is carried out as the store to ICACTIVER that does the same ([`GicAccess::deactivation`]).
-//! Where `ICC_DIR_EL1` does not trap, the count is taken for ends in the order above.
+//! After a refresh the list registers hold the highest-priority interrupt that can be taken, then
+//! the active interrupts, then the others that can be taken, ordered by priority and then by INTID.
+//! So no waiting interrupt is more urgent than all those that have a list register. If some wait,
+//! `NPIE` causes the next refresh when no list register is pending any more. Active interrupts that
+//! do not fit are ended by `EOIcount`, the most urgent first, by the priority at which each was
+//! acknowledged (IHI0069H 4.8, IHI0048B 5.2.2). With EOImode 1 a guest deactivates interrupts in
+//! any order, and SPIs on any core: each of these accesses traps, and is carried out as the store
+//! to ICACTIVER with the same effect ([`GicAccess::deactivation`]). If `ICC_DIR_EL1` does not trap,
+//! the counted ends are assumed to be in the order above.
 //!
-//! Level-sensitive software interrupts ask for a maintenance interrupt at their end, where a line
-//! that is still high makes them pending again. If the line of a hardware-linked one falls while it
-//! waits in a list register, it stays pending: the guest finds its device quiet, as after any
-//! spurious interrupt. A timer's is dropped where the guest reads its pending state and at each
-//! refresh ([`Gic::refresh`]).
+//! Level-sensitive software interrupts request a maintenance interrupt at their end; if their line
+//! is still high, they become pending again. If the line of a hardware-linked interrupt becomes low
+//! while the interrupt waits in a list register, it stays pending: the guest finds its device idle,
+//! as after any spurious interrupt. A timer interrupt is dropped in this case when the guest reads
+//! its pending state and at each refresh ([`Gic::refresh`]).
 //!
-//! A *relayed* line ([`Gic::relay`]) is emulated, and high from its physical interrupt, which stays
-//! active, to the guest's end of it: that one reports its end, for any state that the guest gave
-//! it, and the physical interrupt is deactivated then, as it is by a deactivation. So such a line
-//! can be taken from one VM and given to another between two interrupts.
+//! A *relayed* interrupt ([`Gic::relay`]) is emulated. Its line is high from the arrival of its
+//! physical interrupt, which stays active, until the guest ends it. Its list register reports that
+//! end, for any state that the guest gave it, and then the physical interrupt is deactivated; a
+//! deactivation by the guest has the same effect. So such an interrupt can be moved from one VM to
+//! another between two occurrences.
 //!
-//! A physical SPI that comes to a vCPU that is off its core is *masked* until that vCPU is back
-//! ([`Gic::restore`]): a linked line is disabled in the physical distributor, a relayed one stays
-//! active. So it interrupts that core once, for any writes to the distributor and any ends of
-//! interrupts by the VM's other vCPUs.
+//! A physical SPI that arrives at a vCPU that is off its core is *masked* until that vCPU is back
+//! ([`Gic::restore`]): a linked interrupt is disabled in the physical distributor, a relayed one
+//! stays active. So it interrupts that core only once, whatever the VM's other vCPUs write to the
+//! distributor and whichever interrupts they end.
 //!
 //! The trigger of PPIs is fixed to level-sensitive, which the architecture permits (IHI0069H
-//! 12.11.7): an edge of a timer would be latched in the core's registers, where the next VM's vCPU
-//! would find it.
+//! 12.11.7). Otherwise the edge of a timer would be latched in the core's registers, where the next
+//! VM's vCPU would find it.
 //!
-//! ISPENDR's latch of a linked line is in the physical distributor (`asked`) until the line's next
-//! interrupt comes in, and then belongs to that one (`latched`) until the one after it. Given back
-//! to the distributor, the line takes its latch along. While there is one, the short path is
-//! closed. No other latch is ever there: an interrupt that comes in clears it, even if another vCPU
-//! has set it after the core's acknowledge. So [`Gic::save`] knows what to take back.
+//! The ISPENDR latch of a linked interrupt is in the physical distributor (`asked`) until the
+//! interrupt arrives next. It then belongs to that occurrence (`latched`) until the following one.
+//! If the interrupt is returned to the distributor, its latch is returned with it. While there is a
+//! latch, the short path is closed. The distributor never keeps an older latch: an interrupt that
+//! arrives clears it, even if another vCPU has set it after the core's acknowledge. So
+//! [`Gic::save`] knows which latches to take back.
 //!
-//! The short path relies on this: a linked line is physically active while it is in a list
-//! register, so it does not come again. ISACTIVER breaks that, because a core may have acknowledged
-//! the line and wait for the VM's lock: what ends the guest's active state, an end or ICACTIVER,
-//! lets the line come again while the first interrupt is not delivered yet. So a line that the
-//! guest has once made active takes the long path until the VM's reset: that one sees what has the
-//! line.
+//! The short path relies on the fact that a linked interrupt is physically active while it is in a
+//! list register, and therefore does not arrive again. ISACTIVER breaks this, because a core may
+//! have acknowledged the interrupt and be waiting for the VM's lock. The end of the guest's active
+//! state (an end of interrupt or ICACTIVER) then lets the interrupt arrive again while the first
+//! occurrence is not delivered yet. So an interrupt that the guest has once made active takes the
+//! long path until the VM's reset, because the long path checks where the interrupt is.
 //!
-//! The state and the delivery are one file: both keep the sets that are derived from it (`ready`,
-//! `routed`, `waiting`, `spi_keepers`) in step with the lines and with each vCPU's `busy`.
+//! The state and the delivery are in one file, because both keep the derived sets (`ready`,
+//! `routed`, `waiting`, `spi_keepers`) consistent with the interrupts and with each vCPU's `busy`.
 
 mod lists;
 mod lr;
@@ -104,10 +109,10 @@ pub const INTIDS: u32 = 256;
 /// The largest number of list registers of a core.
 pub const MAX_LIST_REGISTERS: usize = 16;
 
-/// SGIs in word 0.
+/// Mask of the SGIs in word 0.
 const SGIS: u32 = 0xffff;
-/// The five upper bits are what every virtual CPU interface implements (IHI0069H 4.8.6, IHI0048B
-/// 5.3.9).
+/// The priority bits that every virtual CPU interface implements: the five upper ones (IHI0069H
+/// 4.8.6, IHI0048B 5.3.9).
 const PRIORITY_MASK: u8 = 0xf8;
 
 /// A set of vCPUs of one VM.
@@ -116,55 +121,55 @@ const PRIORITY_MASK: u8 = 0xf8;
 pub struct VcpuMask(u8);
 
 impl VcpuMask {
-    /// No vCPU.
+    /// The empty set.
     pub const NONE: Self = Self(0);
 
-    /// One vCPU, `vcpu` modulo 8.
+    /// Returns the set with one vCPU, `vcpu` modulo 8.
     #[inline]
     pub const fn only(vcpu: usize) -> Self {
         Self(1 << (vcpu & (MAX_VCPUS - 1)))
     }
 
-    /// The vCPUs 0 to `count - 1`.
+    /// Returns the set of vCPUs 0 to `count - 1`.
     #[inline]
     pub const fn first(count: usize) -> Self {
         if count >= MAX_VCPUS { Self(0xff) } else { Self((1 << count) - 1) }
     }
 
-    /// Bit `i` is vCPU `i`.
+    /// Returns the set in which bit `i` stands for vCPU `i`.
     #[inline]
     pub const fn from_bits(bits: u8) -> Self {
         Self(bits)
     }
 
-    /// Bit `i` is vCPU `i`.
+    /// Returns the set as bits; bit `i` stands for vCPU `i`.
     #[inline]
     #[must_use]
     pub const fn bits(self) -> u8 {
         self.0
     }
 
-    /// Whether it has no member.
+    /// Returns whether the set is empty.
     #[inline]
     #[must_use]
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// Whether `vcpu` is a member.
+    /// Returns whether `vcpu` is in the set.
     #[inline]
     #[must_use]
     pub const fn contains(self, vcpu: usize) -> bool {
         self.0 >> (vcpu & (MAX_VCPUS - 1)) & 1 != 0
     }
 
-    /// The members, lowest first.
+    /// Returns the members, lowest first.
     #[inline]
     pub fn iter(self) -> impl Iterator<Item = usize> {
         Bits(u32::from(self.0))
     }
 
-    /// All members but `vcpu`.
+    /// Returns the set without `vcpu`.
     #[inline]
     pub const fn without(self, vcpu: usize) -> Self {
         Self(self.0 & !Self::only(vcpu).0)
@@ -180,7 +185,7 @@ impl BitOr for VcpuMask {
     }
 }
 
-/// The vCPUs of [`Gic::keepers`], a byte of 0 or 1 each.
+/// Iterator over the vCPUs of [`Gic::keepers`], which are stored as a byte of 0 or 1 each.
 struct Keepers(u64);
 
 impl Iterator for Keepers {
@@ -197,7 +202,7 @@ impl Iterator for Keepers {
     }
 }
 
-/// The members of a word, lowest first.
+/// Iterator over the set bits of a word, lowest first.
 struct Bits(u32);
 
 impl Iterator for Bits {
@@ -214,35 +219,35 @@ impl Iterator for Bits {
     }
 }
 
-/// The state of 32 interrupt lines, one bit a line.
+/// The state of 32 interrupts, one bit per interrupt.
 #[derive(Clone, Copy)]
 #[cfg_attr(test, derive(Debug))]
 struct LineWord {
     enabled: u32,
-    /// Latched: edges, writes to ISPENDR, SGIs; for hardware-linked lines those that are physically
-    /// active and wait for a list register.
+    /// Latched pending state: edges, writes to ISPENDR, SGIs. For hardware-linked interrupts: those
+    /// that are physically active and wait for a list register.
     pending: u32,
-    /// The input line of emulated devices.
+    /// The levels of the lines of emulated devices.
     level: u32,
-    /// Edge-triggered, else level-sensitive.
+    /// Edge-triggered; otherwise level-sensitive.
     edge: u32,
-    /// Group 1, else group 0.
+    /// In group 1; otherwise in group 0.
     group: u32,
     /// Linked to a physical interrupt.
     hw: u32,
-    /// What went into the list register (linked lines: or waits in `pending`) is a latch, perhaps
-    /// besides the line's level.
+    /// The interrupt in the list register (for linked interrupts: or the one that waits in
+    /// `pending`) comes from a latch, possibly in addition to the line's level.
     latched: u32,
-    /// Linked lines: ISPENDR's latch is in the physical distributor, and comes with the line's next
-    /// interrupt.
+    /// Linked interrupts whose ISPENDR latch is in the physical distributor; it arrives with the
+    /// next occurrence of the interrupt.
     asked: u32,
-    /// Linked lines that the guest has once made active itself: they take the long path.
+    /// Linked interrupts that the guest has once made active itself; they take the long path.
     made_active: u32,
     /// `GICD_IROUTER.Interrupt_Routing_Mode`.
     any: u32,
     priority: [u8; 32],
-    /// The priority that each active interrupt was acknowledged at: the guest may have changed it
-    /// since, but the order in which nested ones end has not.
+    /// The priority at which each active interrupt was acknowledged. The guest may have changed the
+    /// priority since then, but the order in which nested interrupts end has not changed.
     taken_at: [u8; 32],
 }
 
@@ -262,20 +267,21 @@ impl LineWord {
         taken_at: [0; 32],
     };
 
-    /// Those that are enabled and of a group in `mask`, which has bits as `GICD_CTLR`.
+    /// Returns the interrupts that are enabled and in a group of `mask`, which has the bits of
+    /// `GICD_CTLR`.
     const fn enabled_in(&self, mask: u32) -> u32 {
         let group0 = if mask & 1 != 0 { !self.group } else { 0 };
         let group1 = if mask & 2 != 0 { self.group } else { 0 };
         self.enabled & (group0 | group1)
     }
 
-    /// Those that are pending, as far as the model knows.
+    /// Returns the interrupts that are pending according to the model.
     const fn signaled(&self) -> u32 {
         self.pending | self.level & !self.edge
     }
 }
 
-/// The lines of a word that are in one vCPU's list registers.
+/// The interrupts of a word that are in one vCPU's list registers.
 struct Held {
     pending: u32,
     active: u32,
@@ -291,38 +297,39 @@ impl Held {
     }
 }
 
-/// What one vCPU has for itself.
+/// The state of one vCPU.
 #[cfg_attr(test, derive(Debug))]
 struct Vcpu<V: GicArchitecture> {
-    /// `WANTED`, `CROWDED`, `INTENDED`, `OFF`: nonzero keeps the short paths away.
+    /// `WANTED`, `CROWDED`, `INTENDED`, `OFF`: if nonzero, the short paths are closed.
     busy: u32,
-    /// What was last asked of the list registers.
+    /// The maintenance interrupts that were last requested.
     maintenance: Maintenance,
-    /// Word 0.
+    /// The state of word 0 (SGIs and PPIs).
     private: LineWord,
-    /// SPIs that are routed here; word 0 is all ones.
+    /// The SPIs that are routed to this vCPU; word 0 is all ones.
     mine: [u32; 8],
-    /// Active here and without a list register.
+    /// The interrupts that are active at this vCPU and have no list register.
     active: [u32; 8],
-    /// The pending bit in the list register is void (ICPENDR from another core).
+    /// The pending bit in the list register is void, because another core wrote ICPENDR.
     cancel: [u32; 8],
-    /// The active bit in the list register is void, `active` counts (ISACTIVER, ICACTIVER from
-    /// another core).
+    /// The active bit in the list register is void and `active` is valid, because another core
+    /// wrote ISACTIVER or ICACTIVER.
     force: [u32; 8],
-    /// What has left the list registers since the last refresh, as far as it was taken in.
+    /// Interrupts that have left the list registers since the last refresh, as far as they were
+    /// taken in.
     gone: [u32; 8],
-    /// SPIs that came physically while this vCPU was off its core: masked until it is
+    /// SPIs that arrived physically while this vCPU was off its core; they are masked until it is
     /// back.
     masked: [u32; 8],
     /// The hardware-linked PPIs that are enabled in this core's redistributor.
     applied: u32,
-    /// The list register values of SGIs and PPIs that can be taken now; else empty.
+    /// The list register values of SGIs and PPIs that can be taken now; empty for the others.
     ready: [V::Raw; 32],
     /// The list registers as last read or written.
     shadow: [V::Raw; MAX_LIST_REGISTERS],
-    /// The list register that each SGI used last: if it has one now, it is that.
+    /// The list register that each SGI used last: if the SGI has one now, it is this one.
     slot: [u8; 16],
-    /// GICv2: the vCPUs that each pending SGI waits from.
+    /// GICv2: the vCPUs from which each SGI is pending.
     sources: [u8; 16],
     /// GICv2: the sender of each active SGI without a list register.
     active_source: [u8; 16],
@@ -332,11 +339,11 @@ struct Vcpu<V: GicArchitecture> {
 
 /// A refresh is outstanding.
 const WANTED: u32 = 1;
-/// Not everything has a list register.
+/// Not every interrupt has a list register.
 const CROWDED: u32 = 2;
 /// `cancel` or `force` has a member.
 const INTENDED: u32 = 4;
-/// On no core, so that everything waits in the model.
+/// The vCPU is on no core, so all its interrupts wait in the model.
 const OFF: u32 = 8;
 
 impl<V: GicArchitecture> Vcpu<V> {
@@ -359,8 +366,8 @@ impl<V: GicArchitecture> Vcpu<V> {
         asleep: true,
     };
 
-    /// Writes `raw` to a free list register, if there are both and nothing is outstanding; whether
-    /// it did.
+    /// Writes `raw` to a free list register, if `raw` is not empty, a list register is free and
+    /// nothing is outstanding. Returns whether it did.
     #[inline]
     fn put(&mut self, raw: V::Raw, hw: &mut impl Hardware<V>) -> bool {
         let free = hw.empty_mask();
@@ -376,13 +383,13 @@ impl<V: GicArchitecture> Vcpu<V> {
 
 /// SGIs that were taken from the [`SgiBoard`] and are in no list register yet.
 pub struct Posted<V: GicArchitecture> {
-    /// One bit each.
+    /// The INTIDs, one bit each.
     intids: u32,
     bits: <V::SgiWords as SgiWords>::Bits,
 }
 
-/// The virtual GIC of one VM. In this order, what the short paths need is near its beginning, where
-/// a load or store reaches it without another instruction.
+/// The virtual GIC of one VM. The order of the fields puts those of the short paths near the
+/// beginning, where a load or store reaches them without an additional instruction.
 #[repr(C)]
 #[cfg_attr(test, derive(Debug))]
 pub struct Gic<V: GicArchitecture> {
@@ -390,33 +397,33 @@ pub struct Gic<V: GicArchitecture> {
     vcpu_count: u8,
     /// Number of list registers, 1 to 16.
     lr_count: u8,
-    /// `GICD_CTLR.EnableGrp0` and `EnableGrp1`, in place.
+    /// `GICD_CTLR.EnableGrp0` and `EnableGrp1`, at their positions in the register.
     enabled_groups: u32,
-    /// The words of `spi`, one bit each, of which some line may be pending or high. A refresh takes
-    /// out those that have none.
+    /// The words of `spi` in which an interrupt may be pending or high, one bit each. A refresh
+    /// removes the words that have none.
     waiting: u32,
     /// The SPIs that are routed to a vCPU for which they are not masked; word 0 is all ones.
     routed: [u32; 8],
-    /// The lines that are implemented: the others are never pending or active.
+    /// The interrupts that are implemented; the others are never pending or active.
     exists: [u32; 8],
-    /// 1 for each vCPU that may have an SPI in a list register or active without one, 0 for those
-    /// that have none.
+    /// 1 for each vCPU that may have an SPI in a list register, or active without one; 0 for the
+    /// others.
     spi_keepers: [u8; MAX_VCPUS],
     vcpu: [Vcpu<V>; MAX_VCPUS],
-    /// The list register values of linked SPIs that can be taken now; else empty.
+    /// The list register values of linked SPIs that can be taken now; empty for the others.
     ready: [V::Raw; 256],
-    /// Words 1 to 7; word 0 is unused.
+    /// The state of words 1 to 7; word 0 is unused.
     spi: [LineWord; 8],
-    /// GICv3: affinity 3 to 0, a byte each. GICv2: the CPU targets.
+    /// GICv3: affinity 3 to 0, one byte each. GICv2: the CPU targets.
     route: [u32; 256],
-    /// The physical INTIDs of linked and of relayed lines.
+    /// The physical INTIDs of linked and of relayed interrupts.
     pintid: [u16; 256],
 }
 
 impl<V: GicArchitecture> Gic<V> {
-    /// A GIC after reset, no line linked, no vCPU on a core yet ([`Gic::restore`]). `vcpus` is
-    /// clamped to 1 to 8, `list_registers` (the number that every core has, `ICH_VTR_EL2.ListRegs +
-    /// 1`) to 1 to 16.
+    /// Returns a GIC after reset: no interrupt is linked, and no vCPU is on a core yet
+    /// ([`Gic::restore`]). `vcpus` is clamped to 1 to 8, and `list_registers` (the number that
+    /// every core has, `ICH_VTR_EL2.ListRegs + 1`) to 1 to 16.
     #[must_use]
     pub const fn new(vcpus: usize, list_registers: usize) -> Self {
         let mut gic = Self {
@@ -437,8 +444,8 @@ impl<V: GicArchitecture> Gic<V> {
         gic
     }
 
-    /// Makes a GIC that is new one of other numbers of vCPUs and of list registers; as
-    /// [`Self::new`], in its place.
+    /// Changes the numbers of vCPUs and list registers of a new GIC in place; the result is the
+    /// same as that of [`Self::new`].
     pub const fn resize(&mut self, vcpus: usize, list_registers: usize) {
         self.vcpu_count = match vcpus {
             0 => 1,
@@ -456,16 +463,17 @@ impl<V: GicArchitecture> Gic<V> {
         self.vcpu[0].mine = if is_alone { [!0; 8] } else { Vcpu::<V>::RESET.mine };
     }
 
-    /// The number of vCPUs.
+    /// Returns the number of vCPUs.
     #[inline]
     #[must_use]
     pub const fn vcpu_count(&self) -> usize {
         self.vcpu_count as usize
     }
 
-    /// Links a line to a physical interrupt of the same kind: the PPI `intid` of every vCPU to the
-    /// PPI `pintid` of its core, or an SPI to an SPI. Called before the guest runs, with the
-    /// physical line disabled, inactive and not pending. SGIs and INTIDs from 256 up are ignored.
+    /// Links an interrupt to a physical interrupt of the same kind: the PPI `intid` of every vCPU
+    /// to the PPI `pintid` of its core, or an SPI to an SPI. Called before the guest runs, with the
+    /// physical interrupt disabled, inactive and not pending. SGIs and INTIDs from 256 up are
+    /// ignored.
     pub fn link(&mut self, intid: IntId, pintid: IntId) {
         if !(16..INTIDS).contains(&intid.0) {
             return;
@@ -484,8 +492,8 @@ impl<V: GicArchitecture> Gic<V> {
         }
     }
 
-    /// Relays the physical SPI `pintid` to the SPI `intid`: it is delivered by [`Gic::deliver_hw`]
-    /// like a linked one. Called before the guest runs.
+    /// Relays the physical SPI `pintid` to the SPI `intid`, which is delivered by
+    /// [`Gic::deliver_hw`] like a linked one. Called before the guest runs.
     pub fn relay(&mut self, intid: IntId, pintid: IntId) {
         if (32..INTIDS).contains(&intid.0) {
             self.implement(intid);
@@ -493,15 +501,15 @@ impl<V: GicArchitecture> Gic<V> {
         }
     }
 
-    /// Leaves only SGIs implemented, and what is linked, relayed or implemented after that: the
-    /// pending and active bits of other interrupts read as zero and ignore writes (IHI0069H
-    /// 12.9.12, 12.9.14). So a guest can't lengthen what goes through pending lines by lines that
-    /// it has no device for. Called before it runs.
+    /// Makes SGIs the only implemented interrupts, until others are linked, relayed or implemented:
+    /// the pending and active bits of unimplemented interrupts read as zero and ignore writes
+    /// (IHI0069H 12.9.12, 12.9.14). So a guest cannot lengthen loops over pending interrupts with
+    /// interrupts for which it has no device. Called before the guest runs.
     pub const fn limit(&mut self) {
         self.exists = [SGIS, 0, 0, 0, 0, 0, 0, 0];
     }
 
-    /// Implements the line `intid`, of an emulated device.
+    /// Implements the interrupt `intid` of an emulated device.
     #[inline(never)]
     pub fn implement(&mut self, intid: IntId) {
         if intid.0 < INTIDS {
@@ -510,16 +518,16 @@ impl<V: GicArchitecture> Gic<V> {
         }
     }
 
-    /// Whether the relayed line `intid` has come to the guest and not been ended.
+    /// Returns whether the relayed interrupt `intid` has arrived at the guest and not ended yet.
     #[must_use]
     pub fn is_high(&self, intid: IntId) -> bool {
         let (w, bit) = place(intid);
         self.is_relayed(w, bit.trailing_zeros()) && self.spi[w & 7].level & bit != 0
     }
 
-    /// Takes the relayed line `intid` back from a guest that has not taken it, if it was high.
-    /// Whether the guest has nothing to do with it now; while it is in a list register or active it
-    /// has. The physical interrupt is the caller's.
+    /// Takes the relayed interrupt `intid` back from a guest that has not taken it, if its line was
+    /// high. Returns whether the guest no longer has the interrupt; it still has it if it is in a
+    /// list register or active. The caller handles the physical interrupt.
     pub fn withdraw(&mut self, intid: IntId) -> bool {
         let (w, bit) = place(intid);
         if !self.is_high(intid) {
@@ -538,8 +546,9 @@ impl<V: GicArchitecture> Gic<V> {
         true
     }
 
-    /// Delivers the physical interrupt behind a linked line: this core has acknowledged it and
-    /// dropped its priority, and has not deactivated it. Returns the vCPUs to kick.
+    /// Delivers the physical interrupt that is linked or relayed to `intid`. This core has
+    /// acknowledged it and dropped its priority, and has not deactivated it. Returns the vCPUs to
+    /// kick.
     #[inline]
     pub fn deliver_hw(&mut self, vcpu: usize, intid: IntId, hw: &mut impl Hardware<V>) -> VcpuMask {
         let put = if intid.is_private() {
@@ -550,9 +559,10 @@ impl<V: GicArchitecture> Gic<V> {
         if put { VcpuMask::NONE } else { self.deliver_slowly(vcpu, intid, hw) }
     }
 
-    /// The short path of [`Gic::deliver_hw`] for a private line, INTID 16 to 31: one look-up and
-    /// one list register write. Taken, as it says, when the line can be taken by the guest, a list
-    /// register is free and nothing is outstanding for the vCPU; otherwise nothing is done.
+    /// Tries the short path of [`Gic::deliver_hw`] for a private interrupt, INTID 16 to 31: one
+    /// table look-up and one list register write. Returns whether it was taken. This is the case if
+    /// the guest can take the interrupt, a list register is free and nothing is outstanding for the
+    /// vCPU; otherwise nothing is done.
     #[inline]
     pub fn put_private(&mut self, vcpu: usize, intid: IntId, hw: &mut impl Hardware<V>) -> bool {
         let cpu = &mut self.vcpu[vcpu & (MAX_VCPUS - 1)];
@@ -560,7 +570,8 @@ impl<V: GicArchitecture> Gic<V> {
         cpu.put(raw, hw)
     }
 
-    /// The short path of [`Gic::deliver_hw`] for an SPI, INTID 32 to 255; see [`Gic::put_private`].
+    /// Tries the short path of [`Gic::deliver_hw`] for an SPI, INTID 32 to 255; see
+    /// [`Gic::put_private`].
     #[inline]
     pub fn put_spi(&mut self, vcpu: usize, intid: IntId, hw: &mut impl Hardware<V>) -> bool {
         let raw = self.ready[intid.0 as usize & 255];
@@ -568,7 +579,7 @@ impl<V: GicArchitecture> Gic<V> {
         self.vcpu[vcpu & (MAX_VCPUS - 1)].put(raw, hw)
     }
 
-    /// Delivers as [`Gic::deliver_hw`] does where the short path is not open.
+    /// Delivers an interrupt as [`Gic::deliver_hw`] does if the short path is not open.
     #[cold]
     #[inline(never)]
     pub fn deliver_slowly(
@@ -599,8 +610,8 @@ impl<V: GicArchitecture> Gic<V> {
         self.note_waiting(w);
         if asked != 0 {
             // The core may have acknowledged the interrupt before ISPENDR set the latch. Both are
-            // this interrupt now; a latch that stayed would outlast the vCPU on this core, and
-            // interrupt the next VM.
+            // combined into this occurrence: a latch that stayed would outlast the vCPU on this
+            // core, and interrupt the next VM.
             hw.set_pending(vcpu, self.pintid(w, bit.trailing_zeros() as usize), false);
         }
         if is_off {
@@ -616,9 +627,9 @@ impl<V: GicArchitecture> Gic<V> {
         self.want(kick.without(vcpu))
     }
 
-    /// Takes the SGIs that were posted to this vCPU, and does a refresh if one is outstanding: what
-    /// the receiver of a kick calls, and the sender of an SGI to itself. Returns the vCPUs to
-    /// kick in turn.
+    /// Takes the SGIs that were posted to this vCPU, and does a refresh if one is outstanding.
+    /// Called by the receiver of a kick, and by the sender of an SGI to itself. Returns the vCPUs
+    /// to kick in turn.
     pub fn drain(
         &mut self,
         vcpu: usize,
@@ -631,8 +642,8 @@ impl<V: GicArchitecture> Gic<V> {
         }
     }
 
-    /// The short path of [`Gic::drain`]. Returns what it leaves to [`Gic::take_posted`]: SGIs that
-    /// have no list register, or nothing but the refresh.
+    /// Does the short path of [`Gic::drain`]. Returns the work that it leaves to
+    /// [`Gic::take_posted`]: SGIs that have no list register, or only the refresh.
     #[inline]
     pub fn put_posted(
         &mut self,
@@ -653,7 +664,7 @@ impl<V: GicArchitecture> Gic<V> {
             let raw = cpu.ready[intid];
             let mut slot = cpu.slot[intid] as usize & (MAX_LIST_REGISTERS - 1);
             if free >> slot & 1 == 0 {
-                // Its last list register is in use: by itself, or by another interrupt.
+                // The SGI's last list register is in use, by this SGI or by another interrupt.
                 if V::intid(cpu.shadow[slot]).0 == intid as u32 || free == 0 {
                     return Some(Posted { intids, bits });
                 }
@@ -673,8 +684,8 @@ impl<V: GicArchitecture> Gic<V> {
         None
     }
 
-    /// The rest of [`Gic::drain`]: takes what [`Gic::put_posted`] left into the model. Returns the
-    /// vCPUs to kick.
+    /// Does the rest of [`Gic::drain`]: moves the SGIs that [`Gic::put_posted`] left into the
+    /// model. Returns the vCPUs to kick.
     #[cold]
     #[inline(never)]
     pub fn take_posted(
@@ -691,15 +702,15 @@ impl<V: GicArchitecture> Gic<V> {
         self.refresh(vcpu, hw)
     }
 
-    /// Sets the input line of the emulated SPI `intid`. Returns the vCPUs to kick (the caller's own
-    /// perhaps among them, for which it calls [`Gic::refresh`] instead). A line that the guest made
-    /// edge-triggered becomes pending as it rises. Linked lines and INTIDs outside 32 to 255 are
-    /// ignored.
+    /// Sets the level of the emulated SPI `intid`. Returns the vCPUs to kick; if the caller's own
+    /// vCPU is among them, the caller calls [`Gic::refresh`] for it instead. An interrupt that the
+    /// guest made edge-triggered becomes pending when its line rises. Linked interrupts and INTIDs
+    /// outside 32 to 255 are ignored.
     pub fn set_level(&mut self, intid: IntId, high: bool) -> VcpuMask {
         if intid.is_private() { VcpuMask::NONE } else { self.set_line(0, intid, high) }
     }
 
-    /// As [`Gic::set_level`], of the emulated PPI `intid` of vCPU `vcpu`.
+    /// Sets the level of the emulated PPI `intid` of vCPU `vcpu`; see [`Gic::set_level`].
     pub fn set_private_level(&mut self, vcpu: usize, intid: IntId, high: bool) -> VcpuMask {
         if intid.is_private() && !intid.is_sgi() {
             self.set_line(vcpu, intid, high)
@@ -727,9 +738,10 @@ impl<V: GicArchitecture> Gic<V> {
         self.want(kick)
     }
 
-    /// Whether an interrupt of the vCPU is pending that `interface` signals: what a vCPU in WFI
-    /// waits for. Fold first; SGIs still on the [`SgiBoard`] do not count. A masked line counts:
-    /// while it is masked, its device may have asked again.
+    /// Returns whether an interrupt of the vCPU is pending that `interface` signals, which ends a
+    /// WFI of the vCPU. The caller folds first; SGIs that are still on the [`SgiBoard`] do not
+    /// count. A masked interrupt counts, because its device may have requested another interrupt
+    /// while it was masked.
     #[must_use]
     pub fn has_pending(&self, vcpu: usize, interface: Signaling) -> bool {
         Bits(self.waiting | 1).any(|w| {
@@ -744,8 +756,9 @@ impl<V: GicArchitecture> Gic<V> {
             })
     }
 
-    /// Whether `interface` would signal the linked PPI `intid` of a vCPU that is off its core, when
-    /// it comes. If that changes by another vCPU's writes, they notify this one.
+    /// Returns whether `interface` would signal the linked PPI `intid` of a vCPU that is off its
+    /// core, when the PPI arrives. If writes of other vCPUs change the result, they notify this
+    /// vCPU.
     #[must_use]
     pub fn may_signal(&self, vcpu: usize, intid: IntId, interface: Signaling) -> bool {
         let (w, bit) = place(intid);
@@ -754,7 +767,7 @@ impl<V: GicArchitecture> Gic<V> {
         intid.is_private() && self.signals(vcpu, w, set, interface)
     }
 
-    /// Whether `interface` would signal one of `set`.
+    /// Returns whether `interface` would signal one of `set`.
     fn signals(&self, vcpu: usize, w: usize, set: u32, interface: Signaling) -> bool {
         let lines = self.lines(vcpu, w);
         Bits(set).any(|n| interface.passes(lines.priority[n & 31], lines.group >> n & 1 != 0))
@@ -781,7 +794,7 @@ impl<V: GicArchitecture> Gic<V> {
         shadow.get(..self.lr_count()).unwrap_or(shadow)
     }
 
-    /// Word `w` as vCPU `vcpu` sees it.
+    /// Returns word `w` as vCPU `vcpu` sees it.
     #[inline]
     fn lines(&self, vcpu: usize, w: usize) -> &LineWord {
         if w == 0 { &self.cpu(vcpu).private } else { &self.spi[w & 7] }
@@ -797,14 +810,14 @@ impl<V: GicArchitecture> Gic<V> {
         IntId(u32::from(self.pintid[(w & 7) << 5 | bit & 31]))
     }
 
-    /// Whether bit `bit` of word `w`, of shared lines, is relayed: it has a physical interrupt
-    /// without being linked to it.
+    /// Returns whether bit `bit` of word `w`, a word of SPIs, is relayed: it has a physical
+    /// interrupt without being linked to it.
     fn is_relayed(&self, w: usize, bit: u32) -> bool {
         self.spi[w & 7].hw >> (bit & 31) & 1 == 0 && self.pintid(w, bit as usize).0 != 0
     }
 
-    /// The lines of a word that the distributor forwards when they are pending (IHI0069H 4.1.1:
-    /// enabled, and their group too).
+    /// Returns the interrupts of a word that the distributor forwards when they are pending: they
+    /// and their group are enabled (IHI0069H 4.1.1).
     fn forwarded(&self, lines: &LineWord) -> u32 {
         lines.enabled_in(self.enabled_groups)
     }
@@ -824,13 +837,14 @@ impl<V: GicArchitecture> Gic<V> {
         self.reroute(w);
     }
 
-    /// Says that some line of word `w` may be pending or high.
+    /// Notes that an interrupt of word `w` may be pending or high.
     #[inline]
     fn note_waiting(&mut self, w: usize) {
         self.waiting |= 1 << (w & 7);
     }
 
-    /// The vCPUs that may have some of a word in their list registers or active without one.
+    /// Returns the vCPUs that may have some interrupt of a word in their list registers, or active
+    /// without one.
     #[inline]
     fn keepers(&self, owner: usize, w: usize) -> Keepers {
         if w == 0 {
@@ -840,13 +854,14 @@ impl<V: GicArchitecture> Gic<V> {
         }
     }
 
-    /// Those that are pending and forwarded.
+    /// Returns the interrupts of a word that are pending and forwarded.
     fn takable(&self, vcpu: usize, w: usize) -> u32 {
         let lines = self.lines(vcpu, w);
         lines.signaled() & self.forwarded(lines)
     }
 
-    /// The lines of a word that are in this vCPU's list registers, by its shadow.
+    /// Returns the interrupts of a word that are in this vCPU's list registers, according to its
+    /// shadow.
     #[inline]
     fn held(&self, vcpu: usize, w: usize) -> Held {
         if w != 0 && self.spi_keepers[vcpu & (MAX_VCPUS - 1)] == 0 {
@@ -875,12 +890,12 @@ impl<V: GicArchitecture> Gic<V> {
         held
     }
 
-    /// The vCPUs that a word can concern: all, or for word 0 its owner.
+    /// Returns the vCPUs that a word can concern: all of them, or for word 0 its owner.
     fn scope(&self, owner: usize, w: usize) -> VcpuMask {
         if w == 0 { VcpuMask::only(owner) } else { VcpuMask::first(self.vcpu_count()) }
     }
 
-    /// The vCPUs that `mask` of a word is routed to.
+    /// Returns the vCPUs to which interrupts in `mask` of a word are routed.
     #[inline]
     fn targets(&self, owner: usize, w: usize, mask: u32) -> VcpuMask {
         if mask == 0 { VcpuMask::NONE } else { self.targets_of_some(owner, w, mask) }
@@ -897,7 +912,7 @@ impl<V: GicArchitecture> Gic<V> {
         chosen
     }
 
-    /// The vCPUs that have some of `mask` in their list registers.
+    /// Returns the vCPUs that have some of `mask` in their list registers.
     #[inline(never)]
     fn holders(&self, owner: usize, w: usize, mask: u32) -> VcpuMask {
         let mut chosen = VcpuMask::NONE;
@@ -916,9 +931,9 @@ impl<V: GicArchitecture> Gic<V> {
         chosen
     }
 
-    /// Marks vCPUs for a refresh; gives those that are to be notified. A vCPU that is on no core is
-    /// notified once: it finds everything when it gets a core, so others can't take its core's time
-    /// by further notifications.
+    /// Marks vCPUs for a refresh, and returns those that must be notified. A vCPU that is on no
+    /// core is notified only once: it finds all changes when it gets a core, so other vCPUs cannot
+    /// take its core's time by further notifications.
     #[inline]
     fn want(&mut self, vcpus: VcpuMask) -> VcpuMask {
         if vcpus.is_empty() { vcpus } else { self.want_each(vcpus) }
@@ -937,21 +952,21 @@ impl<V: GicArchitecture> Gic<V> {
         notified
     }
 
-    /// Whether the private lines of a vCPU are those of a core that it does not have: then
-    /// physically they are another's.
+    /// Returns whether word `w` is the private word of a vCPU that is off its core: the physical
+    /// registers of these interrupts then belong to another vCPU.
     fn is_away(&self, vcpu: usize, w: usize) -> bool {
         w == 0 && self.cpu(vcpu).busy & OFF != 0
     }
 
-    /// Whether ISPENDR's latch of the linked SPI `intid` came, or is to come, with its interrupt.
+    /// Returns whether the ISPENDR latch of the linked SPI `intid` is in the physical distributor.
     #[must_use]
     pub fn is_latched(&self, intid: IntId) -> bool {
         let (w, bit) = place(intid);
         self.spi[w & 7].asked & bit != 0
     }
 
-    /// Whether the linked SPI `intid` is to come: it is enabled, its group too, and it is routed to
-    /// a vCPU for which it is not masked.
+    /// Returns whether the linked SPI `intid` can arrive: it and its group are enabled, and it is
+    /// routed to a vCPU for which it is not masked.
     #[must_use]
     pub fn is_forwarded(&self, intid: IntId) -> bool {
         let (w, bit) = place(intid);
@@ -959,22 +974,22 @@ impl<V: GicArchitecture> Gic<V> {
         (32..INTIDS).contains(&intid.0) && routed && self.forwarded(&self.spi[w & 7]) & bit != 0
     }
 
-    /// Whether a vCPU that is on no core was to be notified since [`Gic::save`], or when it
-    /// was called.
+    /// Returns whether a vCPU that is on no core had to be notified since [`Gic::save`], or when
+    /// [`Gic::save`] was called.
     #[must_use]
     pub fn is_wanted(&self, vcpu: usize) -> bool {
         self.cpu(vcpu).busy & WANTED != 0
     }
 }
 
-/// Whether a set has a member.
+/// Returns whether a set has a member.
 #[inline]
 const fn any(words: &[u32; 8]) -> bool {
     let w = words;
     w[0] | w[1] | w[2] | w[3] | w[4] | w[5] | w[6] | w[7] != 0
 }
 
-/// The word and the bit of an INTID below 256.
+/// Returns the word and the bit of an INTID below 256.
 const fn place(intid: IntId) -> (usize, u32) {
     ((intid.0 >> 5) as usize & 7, 1 << (intid.0 & 31))
 }

@@ -1,9 +1,9 @@
-//! Sets of interrupts, taken from by priority, then by INTID.
+//! Sets of interrupts, ordered by priority and then by INTID.
 
 use super::{Bits, any};
 use weir_units::IntId;
 
-/// The bits of a priority that count, from bit 7 down.
+/// Number of implemented priority bits, from bit 7 down.
 const PLANES: usize = super::PRIORITY_MASK.count_ones() as usize;
 
 /// A set of interrupts.
@@ -15,7 +15,7 @@ pub struct Set {
 }
 
 impl Set {
-    /// No interrupt.
+    /// The empty set.
     pub const NONE: Self = Self { words: [0; 8], used: 0 };
 
     /// Returns the members of `words`.
@@ -29,14 +29,14 @@ impl Set {
         set
     }
 
-    /// Adds interrupts of word `w`, which has none yet.
+    /// Adds interrupts of word `w`, which has none in the set yet.
     #[inline]
     pub fn add(&mut self, w: usize, bits: u32) {
         self.words[w & 7] = bits;
         self.used |= u32::from(bits != 0) << (w & 7);
     }
 
-    /// Removes one of word `w`.
+    /// Removes an interrupt of word `w`.
     #[inline]
     pub fn remove(&mut self, w: usize, bit: u32) {
         self.words[w & 7] &= !bit;
@@ -45,7 +45,7 @@ impl Set {
         }
     }
 
-    /// Whether it has more than `few` members.
+    /// Returns whether the set has more than `few` members.
     #[inline]
     pub fn has_more_than(&self, few: usize) -> bool {
         let mut left = few;
@@ -62,7 +62,7 @@ impl Set {
         false
     }
 
-    /// Returns the first one. `priorities` has those of a word.
+    /// Returns the first member. `priorities` returns the priorities of a word.
     #[inline]
     pub fn first<'p>(&self, priorities: impl Fn(usize) -> &'p [u8; 32]) -> Option<IntId> {
         let mut first = None;
@@ -80,8 +80,9 @@ impl Set {
         first
     }
 
-    /// Returns the first `count` members. A guest chooses how many there are: each is looked at
-    /// once, for planes of bits, by which the first one of 32 is found in five steps.
+    /// Returns the first `count` members. A guest determines how many members there are. Each
+    /// member is visited only once, to build bit planes; with these, the first of 32 interrupts is
+    /// found in five steps.
     #[cold]
     #[inline(never)]
     pub fn urgent<'p>(mut self, count: usize, priorities: impl Fn(usize) -> &'p [u8; 32]) -> Self {
@@ -114,7 +115,8 @@ impl Set {
     }
 }
 
-/// Returns those of `set` with the lowest priority by `planes`, and this priority.
+/// Returns the members of `set` with the lowest priority value according to `planes`, and this
+/// value.
 #[inline]
 fn lowest_in(set: u32, planes: &[u32; PLANES]) -> (u32, u32) {
     let (mut set, mut priority) = (set, 0);

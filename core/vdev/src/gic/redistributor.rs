@@ -1,11 +1,12 @@
-//! The physical redistributors of a GICv3: which frames belong to a core, and LPIs that the
-//! firmware left on.
+//! The physical redistributors of a GICv3: which frames belong to a core, and how LPIs that the
+//! firmware left on are turned off.
 //!
 //! Sources: IHI0069H 12.10 (the frames), 12.11.3 (`GICR_CTLR`), 12.11.40 (`GICR_TYPER`).
 
 /// Bytes of the frames of one redistributor without virtual LPIs: `RD_base` and `SGI_base`.
 pub const LEN: u64 = 0x2_0000;
-/// Bytes with virtual LPIs (GICv4): `VLPI_base` and a reserved frame are behind the two.
+/// Bytes of the frames of one redistributor with virtual LPIs (GICv4): `VLPI_base` and a reserved
+/// frame follow the first two.
 pub const LONGEST: u64 = 0x4_0000;
 
 const CTLR: u64 = 0x0;
@@ -17,7 +18,7 @@ const LAST: u64 = 1 << 4;
 const ENABLE_LPIS: u32 = 1;
 const RWP: u32 = 1 << 3;
 const UWP: u32 = 1 << 31;
-/// Looks at `RWP` and `UWP` before a redistributor that does not answer is given up.
+/// Number of reads of `RWP` and `UWP` after which a redistributor that does not answer is given up.
 const PATIENCE: u32 = 1_000_000;
 
 /// The registers from the first redistributor on.
@@ -26,17 +27,17 @@ pub trait RedistributorFrames {
     fn read(&mut self, offset: u64) -> u32;
     /// Reads the 64 bits at `offset`.
     fn read_long(&mut self, offset: u64) -> u64;
-    /// Writes the word.
+    /// Writes the word at `offset`.
     fn write(&mut self, offset: u64, value: u32);
 }
 
 /// Returns the offset of `RD_base` of the core with this MPIDR, among `len` bytes of frames. Frames
-/// are in any order; each says its core's affinity, how long it is, and whether it is the last.
+/// can be in any order; each contains its core's affinity, its length, and whether it is the last.
 pub fn find(frames: &mut impl RedistributorFrames, len: u64, mpidr: u64) -> Option<u64> {
     let affinity = (mpidr >> 8 & 0xff00_0000 | mpidr & 0x00ff_ffff) as u32;
     let mut at = 0;
     while at + LEN <= len {
-        // In one access: gem5 v24.0 does not answer for the upper half alone.
+        // Read in one access, because gem5 v24.0 does not answer a read of the upper half alone.
         let typer = frames.read_long(at + TYPER);
         if (typer >> 32) as u32 == affinity {
             return Some(at);
@@ -49,17 +50,18 @@ pub fn find(frames: &mut impl RedistributorFrames, len: u64, mpidr: u64) -> Opti
     None
 }
 
-/// The redistributor does not turn its LPIs off (`GICR_CTLR.EnableLPIs` may be fixed once it is
-/// set).
+/// Error: the redistributor does not turn its LPIs off (`GICR_CTLR.EnableLPIs` may be fixed once it
+/// is set).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LpisStayOn;
 
-/// Turns LPIs off at the redistributor with its `RD_base` at `at`: the hypervisor takes none, and
-/// the GIC would go on writing the firmware's pending table, which may be a VM's memory now.
+/// Turns LPIs off at the redistributor whose `RD_base` is at `at`. The hypervisor takes none, and
+/// the GIC would otherwise continue to write to the firmware's pending table, whose memory may
+/// belong to a VM now.
 ///
 /// # Errors
 ///
-/// [`LpisStayOn`].
+/// Returns [`LpisStayOn`] if the redistributor does not turn them off.
 pub fn stop_lpis(frames: &mut impl RedistributorFrames, at: u64) -> Result<(), LpisStayOn> {
     let control = frames.read(at + CTLR);
     if control & ENABLE_LPIS == 0 {
@@ -79,18 +81,18 @@ pub fn stop_lpis(frames: &mut impl RedistributorFrames, at: u64) -> Result<(), L
 mod tests {
     use super::*;
 
-    /// One redistributor: its bytes, affinity, and `GICR_CTLR`.
+    /// A redistributor: the bytes of its frames, its affinity, and `GICR_CTLR`.
     struct Redistributor {
         len: u64,
         affinity: u32,
         control: u32,
-        /// `EnableLPIs` can't be cleared.
+        /// Whether `EnableLPIs` cannot be cleared.
         sticky: bool,
-        /// Reads of `GICR_CTLR` until `RWP` is clear.
+        /// Number of reads of `GICR_CTLR` until `RWP` is clear.
         busy: u32,
     }
 
-    /// A board that records what is written.
+    /// A board that records writes.
     struct Board {
         redistributors: Vec<Redistributor>,
         written: Vec<(u64, u32)>,
@@ -108,7 +110,7 @@ mod tests {
             Self { redistributors: affinities.iter().map(one).collect(), written: Vec::new() }
         }
 
-        /// The redistributor at `offset`, its number, and the rest of the offset.
+        /// Returns the number of the redistributor at `offset`, and the offset within it.
         fn at(&mut self, offset: u64) -> (usize, u64) {
             let mut rest = offset;
             for (n, its) in self.redistributors.iter().enumerate() {
@@ -158,14 +160,14 @@ mod tests {
     #[test]
     fn frames_are_found_in_any_order_and_at_either_stride() {
         for len in [LEN, LONGEST] {
-            // The boot core is the third, and one core is in another cluster.
+            // The boot core is the third one, and one core is in another cluster.
             let mut board = Board::new(&[0x101, 0x100, 0, 0x0100_0002], len);
             let all = 4 * len;
             assert_eq!(find(&mut board, all, 0x8000_0000), Some(2 * len));
             assert_eq!(find(&mut board, all, 0x100), Some(len));
             assert_eq!(find(&mut board, all, 0x101), Some(0));
             assert_eq!(find(&mut board, all, 0x1_0000_0002), Some(3 * len), "affinity 3");
-            // Never beyond the last, nor beyond what is mapped.
+            // The search never goes beyond the last redistributor, nor beyond the mapped bytes.
             assert_eq!(find(&mut board, 100 * len, 2), None);
             assert_eq!(find(&mut board, 2 * len, 0), None);
             assert!(board.written.is_empty());

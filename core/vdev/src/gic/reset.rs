@@ -1,20 +1,20 @@
-//! The reset of a VM's GIC between two boots, in steps that each are short enough for a section
+//! The reset of a VM's GIC between two boots, in steps that are each short enough for a section
 //! with interrupts masked.
 //!
-//! Between two steps other cores can use the model, and physical interrupts come. The first step
-//! clears the group enables, so that no line is forwarded to a vCPU, and all vCPUs are off their
-//! cores. A physical interrupt that comes before its line's step is therefore kept in the model,
-//! and a linked line is disabled ([`Gic::deliver_hw`]); the line's step drops the interrupt and
-//! deactivates it. An interrupt that a core acknowledged before the distributor stopped forwarding
-//! its line and that it delivers after the line's step can be physically active. The later steps
-//! keep it in the model, as one that is delivered after the reset: the next boot handles it or
-//! gives it back to the distributor, and either deactivates it.
+//! Between two steps other cores can use the model, and physical interrupts can arrive. The first
+//! step clears the group enables, so that no interrupt is forwarded to a vCPU, and all vCPUs are
+//! off their cores. A physical interrupt that arrives before its own step is therefore kept in the
+//! model, and if it is linked it is disabled ([`Gic::deliver_hw`]); its step drops and deactivates
+//! it. If a core acknowledged an interrupt before the distributor stopped forwarding it, and
+//! delivers it after its step, it can be physically active. The later steps keep it in the model,
+//! like an interrupt that is delivered after the reset: the next boot handles it or returns it to
+//! the distributor, and either of these deactivates it.
 
 use super::lr::{GicArchitecture, Hardware};
 use super::{Bits, Gic, INTIDS, LineWord, MAX_VCPUS, Vcpu, place};
 use weir_units::IntId;
 
-/// The largest number of physical lines of a step.
+/// Largest number of physical interrupts in a step.
 const LINES: usize = 8;
 
 /// A step of [`Gic::reset`], the first one by default.
@@ -24,11 +24,11 @@ pub struct ResetStep(ResetTarget);
 /// The state that a step resets.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum ResetTarget {
-    /// The physical lines behind the SPIs from this INTID on.
+    /// The physical interrupts of the SPIs from this INTID on.
     Lines(u8),
     /// The state that all vCPUs have in common.
     Common,
-    /// This vCPU.
+    /// The state of this vCPU.
     Vcpu(u8),
 }
 
@@ -39,10 +39,10 @@ impl Default for ResetTarget {
 }
 
 impl<V: GicArchitecture> Gic<V> {
-    /// Does a step of the reset that brings the VM's GIC back to its state after [`Gic::new`] and
-    /// the links, and the physical SPIs behind it to disabled, not pending, inactive. Returns the
-    /// next step, or none after the last one. Each vCPU has been taken off its core by
-    /// [`Gic::save`], and none gets one until then.
+    /// Does a step of the reset, which brings the VM's GIC back to its state after [`Gic::new`] and
+    /// the links, and its physical SPIs to disabled, not pending and inactive. Returns the next
+    /// step, or none after the last one. All vCPUs have been taken off their cores by
+    /// [`Gic::save`], and none gets a core before the last step.
     pub fn reset(&mut self, step: ResetStep, hw: &mut impl Hardware<V>) -> Option<ResetStep> {
         let next = match step.0 {
             ResetTarget::Lines(first) => {
@@ -65,8 +65,8 @@ impl<V: GicArchitecture> Gic<V> {
         Some(ResetStep(next))
     }
 
-    /// Lets go of the relayed line `intid`, if it has come to the guest. All vCPUs have been
-    /// taken off their cores and do not go on. The physical interrupt is deactivated.
+    /// Releases the relayed interrupt `intid` if it has arrived at the guest. All vCPUs have been
+    /// taken off their cores and do not continue. The physical interrupt is deactivated.
     pub fn release_relayed(&mut self, intid: IntId, hw: &mut impl Hardware<V>) {
         let (w, bit) = place(intid);
         if (32..INTIDS).contains(&intid.0) && self.behind(w) & bit != 0 {
@@ -74,8 +74,8 @@ impl<V: GicArchitecture> Gic<V> {
         }
     }
 
-    /// Lets go of the next [`LINES`] SPIs from INTID `first` on that have a physical line. Returns
-    /// the first one that is left.
+    /// Releases the next [`LINES`] SPIs from INTID `first` on that have a physical interrupt.
+    /// Returns the first one that is left.
     fn release_from(&mut self, first: usize, hw: &mut impl Hardware<V>) -> Option<u8> {
         let mut done = 0;
         let mut mask = !0 << (first & 31);
@@ -92,9 +92,8 @@ impl<V: GicArchitecture> Gic<V> {
         None
     }
 
-    /// The SPIs of a word of which a physical line may have to be reset: linked ones, and relayed
-    /// ones that are physically active, which they are while they are high and while they are
-    /// masked.
+    /// Returns the SPIs of a word whose physical interrupt may have to be reset: linked ones, and
+    /// relayed ones that are physically active, which is the case while they are high or masked.
     fn behind(&self, w: usize) -> u32 {
         let lines = &self.spi[w & 7];
         let mut behind = lines.hw | lines.level;
@@ -104,7 +103,7 @@ impl<V: GicArchitecture> Gic<V> {
         behind
     }
 
-    /// Resets the physical line of an SPI, and with it what the model has of its interrupt.
+    /// Resets the physical interrupt of an SPI, and the SPI's state in the model.
     fn release(&mut self, w: usize, bit: usize, hw: &mut impl Hardware<V>) {
         let (pintid, mask) = (self.pintid(w, bit), 1 << (bit & 31));
         if self.spi[w & 7].hw & mask != 0 {
@@ -125,8 +124,8 @@ impl<V: GicArchitecture> Gic<V> {
         }
     }
 
-    /// Resets the state that all vCPUs have in common. The physical lines have been reset; what the
-    /// model has of them has come since.
+    /// Resets the state that all vCPUs have in common. The physical interrupts have been reset;
+    /// those that the model still has have arrived since then.
     fn reset_common(&mut self) {
         self.waiting = 0;
         for w in 1..8 {
@@ -143,7 +142,7 @@ impl<V: GicArchitecture> Gic<V> {
         self.ready = [V::EMPTY; 256];
     }
 
-    /// Resets what vCPU `vcpu` has for itself.
+    /// Resets the state of vCPU `vcpu`.
     fn reset_vcpu(&mut self, vcpu: usize) {
         let is_target = vcpu == 0 && (V::V3 || self.vcpu_count == 1);
         let cpu = self.cpu_mut(vcpu);

@@ -1,23 +1,24 @@
-//! Software-generated interrupts on their way from one vCPU to another, without the VM's lock.
+//! Software-generated interrupts that are being sent from one vCPU to another, without the VM's
+//! lock.
 //!
-//! A sender's trap decodes the register ([`decode_sgi_register`], [`decode_sgir`]), posts into the
-//! receivers' words ([`SgiBoard::post`]) and kicks the cores of those that it returns. A
-//! receiver moves its word into list registers with [`super::Gic::drain`].
+//! The trap of the sender decodes the register ([`decode_sgi_register`], [`decode_sgir`]), posts
+//! the SGI to the receivers' words ([`SgiBoard::post`]) and kicks the cores of the vCPUs that this
+//! returns. A receiver moves its SGIs into list registers with [`super::Gic::drain`].
 
 use super::lr::GicArchitecture;
 use super::sgi_words::SgiWords;
 use super::{MAX_VCPUS, VcpuMask};
 use weir_units::IntId;
 
-/// One SGI as its sender asked for it.
+/// An SGI as its sender requested it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Sgi {
     /// INTID, 0 to 15.
     pub intid: IntId,
-    /// Whether the receiver takes it as group 1 or group 0. It is dropped where the receiver has
-    /// this INTID in the other group. GICv2 ignores it.
+    /// Whether the receiver takes the SGI as group 1, otherwise as group 0. The SGI is dropped if
+    /// the receiver has this INTID in the other group. GICv2 ignores this.
     pub group1: bool,
-    /// The vCPUs that it goes to, the sender perhaps among them.
+    /// The target vCPUs, which may include the sender.
     pub targets: VcpuMask,
 }
 
@@ -29,14 +30,14 @@ pub enum SgiRegister {
     /// `ICC_SGI0R_EL1`.
     Sgi0,
     /// `ICC_ASGI1R_EL1`: group 1 of the other Security state. A guest has one Security state, in
-    /// which what the other calls Secure is group 0.
+    /// which this is group 0.
     Asgi1,
 }
 
 /// Decodes a write to one of the three registers (IHI0069H 12.2.18: TargetList in bits 15:0, Aff1
 /// in 23:16, INTID in 27:24, Aff2 in 39:32, IRM in 40, RS in 47:44, Aff3 in 55:48).
 ///
-/// vCPU `i` has the affinity 0.0.0.`i`; `all` are those of the VM.
+/// vCPU `i` has the affinity 0.0.0.`i`; `all` are the vCPUs of the VM.
 #[inline]
 #[must_use]
 pub fn decode_sgi_register(register: SgiRegister, value: u64, sender: usize, all: VcpuMask) -> Sgi {
@@ -52,8 +53,8 @@ pub fn decode_sgi_register(register: SgiRegister, value: u64, sender: usize, all
     Sgi { intid, group1: matches!(register, SgiRegister::Sgi1), targets }
 }
 
-/// What `ICC_SGI1R_EL1` takes for an SGI to the core of affinity `mpidr`, without the INTID
-/// (IHI0069H 12.2.18).
+/// Returns the value of `ICC_SGI1R_EL1` for an SGI to the core of affinity `mpidr`, without the
+/// INTID (IHI0069H 12.2.18).
 #[must_use]
 pub const fn sgi_target(mpidr: u64) -> u64 {
     let (aff0, aff1, aff2) = (mpidr & 0xff, mpidr >> 8 & 0xff, mpidr >> 16 & 0xff);
@@ -76,8 +77,8 @@ pub fn decode_sgir(value: u32, sender: usize, all: VcpuMask) -> Sgi {
     Sgi { intid: IntId(value & 15), group1: false, targets }
 }
 
-/// The SGIs posted to the vCPUs of one VM and not yet drained. The board lies next to the VM's
-/// lock, not under it.
+/// The SGIs that are posted to the vCPUs of one VM and not yet drained. The VM's lock does not
+/// protect the board.
 #[derive(Debug)]
 pub struct SgiBoard<V: GicArchitecture> {
     words: [V::SgiWords; MAX_VCPUS],
@@ -96,12 +97,12 @@ impl<V: GicArchitecture> SgiBoard<V> {
         Self { words: [const { V::SgiWords::EMPTY }; MAX_VCPUS] }
     }
 
-    /// Posts an SGI to its targets and returns those that must be notified: the others are kicked,
-    /// the sender itself (if it is among them) calls [`super::Gic::drain`].
+    /// Posts an SGI to its targets and returns those that must be notified: the caller kicks the
+    /// others, and calls [`super::Gic::drain`] for the sender itself if it is among them.
     ///
-    /// A target that had something waiting already is not in the result: the vCPU that posted that
-    /// has kicked it or is about to, and the drain that follows takes this SGI too. So every kick
-    /// must be answered by a drain.
+    /// A target that already had an SGI waiting is not in the result: the vCPU that posted that SGI
+    /// has kicked the target or is about to, and the resulting drain also takes this SGI. So every
+    /// kick must be followed by a drain.
     #[inline]
     pub fn post(&self, sender: usize, sgi: Sgi) -> VcpuMask {
         let mut notify = VcpuMask::NONE;
@@ -116,20 +117,19 @@ impl<V: GicArchitecture> SgiBoard<V> {
         notify
     }
 
-    /// Takes what is posted to a vCPU.
+    /// Takes the SGIs that are posted to a vCPU.
     #[inline]
     pub(super) fn take(&self, vcpu: usize) -> <V::SgiWords as SgiWords>::Bits {
         self.words[vcpu & (MAX_VCPUS - 1)].take()
     }
 
-    /// Returns whether nothing is posted to a vCPU. A vCPU that posts to such a vCPU kicks its
-    /// core.
+    /// Returns whether no SGI is posted to a vCPU. The next vCPU that posts one kicks its core.
     #[must_use]
     pub fn is_empty(&self, vcpu: usize) -> bool {
         self.words[vcpu & (MAX_VCPUS - 1)].is_empty()
     }
 
-    /// Forgets everything posted (restart of the VM, all of its vCPUs stopped).
+    /// Removes all posted SGIs, for a restart of the VM when all of its vCPUs are stopped.
     pub fn clear(&self) {
         for word in &self.words {
             word.take();

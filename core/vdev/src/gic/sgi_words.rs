@@ -4,7 +4,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use weir_units::IntId;
 
 /// The SGIs posted to one receiver and not yet taken. Only [`super::SgiBoard`] and the model use
-/// it.
+/// this trait.
 pub trait SgiWords {
     /// No SGI is posted.
     const EMPTY: Self;
@@ -16,9 +16,10 @@ pub trait SgiWords {
     fn take(&self) -> Self::Bits;
     /// Returns whether no SGI waits.
     fn is_empty(&self) -> bool;
-    /// Returns the SGIs among `bits` for a receiver with the group 1 `group1`, one bit an INTID.
+    /// Returns the SGIs among `bits` that the receiver accepts, given its set of INTIDs in group 1,
+    /// one bit per INTID.
     fn intids(bits: &Self::Bits, group1: u32) -> u32;
-    /// Returns the senders of an SGI, one bit a vCPU (0 on GICv3, which keeps none).
+    /// Returns the senders of an SGI, one bit per vCPU (0 on GICv3, which does not record them).
     fn senders(bits: &Self::Bits, intid: IntId) -> u8;
 }
 
@@ -60,11 +61,11 @@ impl SgiWords for SgiWordsV3 {
     }
 }
 
-/// GICv2: 16 bits a sender, four senders a word.
+/// GICv2: 16 bits per sender, four senders per word.
 #[derive(Debug)]
 pub struct SgiWordsV2 {
     words: [AtomicU64; 2],
-    /// The words that something was posted to, one bit each: one receiver is notified once, no
+    /// The words to which SGIs were posted, one bit each: a receiver is notified only once, no
     /// matter how many vCPUs post to it.
     posted: AtomicU32,
 }
@@ -81,15 +82,15 @@ impl SgiWords for SgiWordsV2 {
         // Release: orders the sender's stores before its SGI (the guest's, and EL2's on its behalf)
         // before this one. It pairs with the Acquire in `take`.
         self.words[word].fetch_or(bit, Ordering::Release);
-        // Release: the core that takes this bit, or one that is set after it, finds the one above,
-        // unless an earlier `take` has found it. If that one did, this notification is one for
-        // nothing.
+        // Release: the core that takes this bit, or a bit that is set after it, finds the SGI
+        // above, unless an earlier `take` has already found it. In that case this notification has
+        // no effect.
         self.posted.fetch_or(1 << word, Ordering::Release) == 0
     }
 
     #[inline]
     fn take(&self) -> [u64; 2] {
-        // Acquire: orders the loads of the words behind this one.
+        // Acquire: orders the following loads of the words after this one.
         let posted = self.posted.swap(0, Ordering::Acquire);
         // Acquire: orders these loads before the receiver's loads in its handler, so that they see
         // what the sender stored before `post`.

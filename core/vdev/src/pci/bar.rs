@@ -1,34 +1,34 @@
-//! Base address registers (PCI 3.0, 6.2.5.1): sized by the hypervisor, then fixed.
+//! Base address registers (PCI 3.0, 6.2.5.1), which the hypervisor sizes and then fixes.
 
 use super::{BARS, Config};
 
 const PAGE: u64 = 4096;
 /// Bit 0: an address of the I/O space, which no VM has.
 const IO: u32 = 1;
-/// Bits 2:1 of a memory register: how wide the address is.
+/// Bits 2:1 of a memory register: the width of the address.
 const WIDTH: u32 = 0b110;
 const WIDE: u32 = 0b100;
-/// Bits 3:0 of a memory register: kind, not address.
+/// Bits 3:0 of a memory register: its kind, not part of the address.
 const KIND: u32 = 0xf;
 
-/// One register; the upper half of a 64-bit address is a register of its own.
+/// One base address register; the upper half of a 64-bit address is a separate register.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bar {
-    /// The low bits that say what kind it is.
+    /// The low bits, which encode the kind.
     kind: u32,
-    /// Bits of the address that can be set; 0 for a register that isn't there.
+    /// Bits of the address that can be set; 0 for a register that does not exist.
     mask: u32,
     address: u32,
-    /// The guest wrote all ones, to learn the mask.
+    /// Whether the guest wrote all ones, to read the mask.
     sizing: bool,
-    /// Bytes behind the address; 0 in an upper half.
+    /// Number of bytes at the address; 0 in an upper half.
     size: u64,
 }
 
-/// The base addresses don't fit the place.
+/// Error: the base addresses do not fit the available range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoRoom {
-    /// Bytes that they need.
+    /// Number of bytes that they need.
     pub needed: u64,
 }
 
@@ -50,8 +50,8 @@ impl Bar {
     }
 }
 
-/// Finds out the size of every base address. Their old values are lost; the function must not
-/// answer at them. `None` when one is of a kind that PCI doesn't have.
+/// Determines the size of every base address. Their old values are lost, and the function must not
+/// respond at them. Returns `None` if a register is of a kind that PCI does not have.
 pub fn size_all(config: &mut impl Config) -> Option<[Bar; 6]> {
     let mut bars = [Bar::default(); 6];
     let mut index = 0;
@@ -62,17 +62,17 @@ pub fn size_all(config: &mut impl Config) -> Option<[Bar; 6]> {
         let wide = match kind & (IO | WIDTH) {
             0 => false,
             WIDE => true,
-            // I/O, and what reads like it.
+            // An I/O register, or one that reads like it.
             kind if kind & IO != 0 => {
                 index += 1;
                 continue;
             }
             _ => return None,
         };
-        // In the last register there is no upper half to a wide address.
+        // A wide address in the last register has no upper half.
         let high = if wide && index + 1 < bars.len() { sized(config, offset + 4) } else { 0 };
         let settable = u64::from(high) << 32 | u64::from(mask);
-        // Its lowest settable bit says how many bytes are behind it.
+        // The lowest settable bit gives the number of bytes at the address.
         let size = settable & settable.wrapping_neg();
         if size > 0 {
             *bars.get_mut(index)? = Bar { kind, mask, size, ..Bar::default() };
@@ -85,7 +85,7 @@ pub fn size_all(config: &mut impl Config) -> Option<[Bar; 6]> {
     Some(bars)
 }
 
-/// What a register reads after all ones were written; it is 0 then.
+/// Returns the value of a register after all ones were written to it; afterwards the register is 0.
 fn sized(config: &mut impl Config, offset: u16) -> u32 {
     config.write(offset, u32::MAX);
     let value = config.read(offset);
@@ -93,13 +93,13 @@ fn sized(config: &mut impl Config, offset: u16) -> u32 {
     value
 }
 
-/// Bytes that a base address takes: whole pages, aligned to themselves.
+/// Returns the bytes that a base address occupies: whole pages, aligned to their own size.
 fn slot(bar: &Bar) -> u64 {
     bar.size.max(PAGE)
 }
 
-/// Places them in `len` bytes from `base` on, the largest first, so that the alignment of each
-/// leaves no gaps.
+/// Assigns addresses in `len` bytes from `base` on, the largest register first, so that the
+/// alignment of each leaves no gaps.
 pub fn place(bars: &mut [Bar; 6], base: u64, len: u64) -> Result<(), NoRoom> {
     let mut needed = 0_u64;
     let mut at = base;
@@ -125,7 +125,7 @@ pub fn place(bars: &mut [Bar; 6], base: u64, len: u64) -> Result<(), NoRoom> {
     if fits { Ok(()) } else { Err(NoRoom { needed }) }
 }
 
-/// The pages of each.
+/// Returns the address and the length of each register's pages.
 pub fn regions(bars: &[Bar; 6]) -> impl Iterator<Item = (u64, u64)> + '_ {
     bars.iter().filter(|bar| bar.size > 0).map(|bar| (bar.address.into(), slot(bar)))
 }

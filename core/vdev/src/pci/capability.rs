@@ -8,7 +8,7 @@ const VENDOR_SPECIFIC: u32 = 0x09;
 const PCI_EXPRESS: u32 = 0x10;
 const MSI_X: u32 = 0x11;
 
-/// As many as fit the space behind the header.
+/// As many capabilities as fit the space behind the header.
 const MOST: usize = 48;
 
 /// PCI Express capability: Device Capabilities and Device Control (PCIe 5.0, 7.5.3.3 and 7.5.3.4).
@@ -17,18 +17,18 @@ const DEVICE_CONTROL: u16 = 8;
 const CAN_RESET: u32 = 1 << 28;
 const RESET: u32 = 1 << 15;
 
-/// What of them a guest sees.
+/// The part of the capabilities that a guest sees.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Capabilities {
-    /// Offset of the first that is shown; 0 for none.
+    /// Offset of the first shown capability; 0 if none is shown.
     pub first: u8,
-    /// Words that are shown, a bit each.
+    /// Words that are shown, one bit each.
     shown: u64,
-    /// Words that begin a shown capability, a bit each.
+    /// Words that begin a shown capability, one bit each.
     heads: u64,
-    /// The PCI Express capability, or 0.
+    /// Offset of the PCI Express capability, or 0.
     express: u16,
-    /// What of virtio's the hypervisor uses.
+    /// The virtio registers that the hypervisor uses.
     pub virtio: Option<Virtio>,
 }
 
@@ -37,7 +37,8 @@ fn bit(offset: u16) -> u64 {
 }
 
 impl Capabilities {
-    /// Goes through the list, if there is `any`; turns MSI and MSI-X off and the power on.
+    /// Reads the list of capabilities, if there is `any`. Turns off MSI and MSI-X, and turns on the
+    /// power.
     pub fn probe(config: &mut impl Config, any: bool, is_virtio: bool) -> Self {
         let mut found = Self { first: 0, shown: 0, heads: 0, express: 0, virtio: None };
         let mut virtio = Virtio::default();
@@ -50,13 +51,13 @@ impl Capabilities {
             match head & 0xff {
                 POWER_MANAGEMENT if at + 4 < 0x100 => {
                     let control = config.read(at + 4);
-                    // State D0; bit 15 would fall where a one is written.
+                    // Sets state D0. Bit 15 is written as zero, because a one would clear it.
                     config.write(at + 4, control & !(1 << 15 | 3));
                 }
                 MSI => config.write(at, head & !(1 << 16)),
                 MSI_X => config.write(at, head & !(1 << 31)),
                 PCI_EXPRESS if at + DEVICE_CONTROL < 0x100 => found.express = at,
-                // The hypervisor's own way to the device.
+                // The hypervisor's own access to the device, which is not shown.
                 VENDOR_SPECIFIC if is_virtio && virtio.take(config, at, head) => {}
                 VENDOR_SPECIFIC => {
                     let len = (head >> 16 & 0xff) as u16;
@@ -74,7 +75,7 @@ impl Capabilities {
         found
     }
 
-    /// What the guest reads at `offset`.
+    /// Returns the value that the guest reads at `offset`.
     pub fn read(&self, config: &mut impl Config, offset: u16) -> u32 {
         if self.shown & bit(offset) == 0 {
             return 0;
@@ -83,7 +84,7 @@ impl Capabilities {
         if self.heads & bit(offset) == 0 {
             return word;
         }
-        // The next one that is shown: the list goes on through those that aren't.
+        // Finds the next capability that is shown, by skipping those that are not.
         let mut next = pointer(word >> 8);
         for _ in 0..MOST {
             if next < 0x40 || self.heads & bit(next) != 0 {
@@ -106,7 +107,7 @@ impl Capabilities {
     }
 }
 
-/// A pointer into the list; its low two bits are reserved.
+/// Returns the offset in a pointer of the list; its low two bits are reserved.
 fn pointer(word: u32) -> u16 {
     (word & 0xfc) as u16
 }

@@ -1,11 +1,12 @@
-//! A PCI function that a VM was given, as the VM sees its configuration space (PCI Local Bus
-//! Specification 3.0, chapter 6; PCI Express Base Specification 5.0, chapter 7).
+//! The configuration space of a PCI function that is assigned to a VM, as the VM sees it (PCI Local
+//! Bus Specification 3.0, chapter 6; PCI Express Base Specification 5.0, chapter 7).
 //!
 //! The guest reads the real function through a filter. It may change three bits of the command
-//! register and the interrupt line register; base addresses are fixed, as stage 2 maps them where
-//! they are: they can be sized, and a write of another address is ignored. It finds no capability
-//! but vendor-specific ones, and those read-only: MSI and MSI-X would be writes to any address,
-//! power states and resets are the hypervisor's. Bridges are never passed through.
+//! register and the interrupt line register. Base addresses are fixed, because stage 2 maps them at
+//! their place: they can be sized, and a write of another address is ignored. The guest sees no
+//! capabilities except vendor-specific ones, which are read-only: MSI and MSI-X would be writes to
+//! arbitrary addresses, and the hypervisor controls power states and resets. Bridges are never
+//! passed through.
 
 mod bar;
 mod capability;
@@ -18,66 +19,66 @@ use virtio::Virtio;
 
 /// The configuration space of a function of the board.
 pub trait Config {
-    /// The 32-bit word at `offset`, a multiple of 4 below 256.
+    /// Reads the 32-bit word at `offset`, a multiple of 4 below 256.
     fn read(&mut self, offset: u16) -> u32;
     /// Writes the word at `offset`, a multiple of 4 below 256.
     fn write(&mut self, offset: u16, value: u32);
 }
 
-/// Why a function can't be passed through.
+/// Reason why a function cannot be passed through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Obstacle {
-    /// No function answers there.
+    /// No function responds at this address.
     Absent,
-    /// It is a bridge, or has another header than an endpoint.
+    /// The function is a bridge, or has another header than an endpoint.
     Bridge,
-    /// It interrupts by another pin than INTA.
+    /// The function interrupts by another pin than INTA.
     Pin,
-    /// It has a base address of a kind that can't be placed.
+    /// The function has a base address of a kind that cannot be placed.
     BaseAddress,
-    /// A virtio device that does not offer VIRTIO_F_ACCESS_PLATFORM: its accesses go past the SMMU
-    /// (virtio 1.2, 6.1).
+    /// The function is a virtio device that does not offer VIRTIO_F_ACCESS_PLATFORM: its accesses
+    /// bypass the SMMU (virtio 1.2, 6.1).
     PastSmmu,
 }
 
-/// How a function is reset.
+/// The kind of reset of a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reset {
-    /// By a function-level reset: it needs [`Reset::FLR_NS`] before it answers again (PCIe 5.0,
-    /// 6.6.2).
+    /// A function-level reset: the function needs [`Reset::FLR_NS`] before it responds again (PCIe
+    /// 5.0, 6.6.2).
     FunctionLevel,
-    /// By a virtio status of 0; done when [`PassedFunction::is_reset`] says so.
+    /// A virtio status of 0; complete when [`PassedFunction::is_reset`] returns true.
     Virtio,
-    /// Not at all: only its accesses to memory and its interrupt are off.
+    /// No reset: only the function's accesses to memory and its interrupt are off.
     None,
 }
 
 impl Reset {
-    /// Nanoseconds that a function-level reset takes at most.
+    /// Longest time of a function-level reset, in ns.
     pub const FLR_NS: u64 = 100_000_000;
 }
 
-/// A VM's functions while they are being reset between two boots.
+/// The functions of a VM while they are being reset between two boots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Release {
-    /// When the reset began, in ns.
+    /// Time at which the reset began, in ns.
     since: u64,
-    /// One of them is reset at function level.
+    /// Whether one of them is reset by a function-level reset.
     function_level: bool,
 }
 
 impl Release {
-    /// Nanoseconds between two polls of a virtio device that does not reset itself at once.
+    /// Time between two polls of a virtio device that does not complete its reset at once, in ns.
     pub const POLL_NS: u64 = 1_000_000;
 
-    /// Functions with a reset that began at `now`.
+    /// Returns the state of functions whose reset began at `now`.
     #[must_use]
     pub const fn new(now: u64, function_level: bool) -> Self {
         Self { since: now, function_level }
     }
 
-    /// When to ask again; `None` once the functions may be used. `is_reset` says whether the virtio
-    /// devices have reset themselves.
+    /// Returns the time at which to call again, or `None` once the functions may be used.
+    /// `is_reset` returns whether the virtio devices have completed their reset.
     #[must_use]
     pub fn due(&self, now: u64, is_reset: impl FnOnce() -> bool) -> Option<u64> {
         let end = self.since.saturating_add(Reset::FLR_NS);
@@ -99,15 +100,15 @@ const SUBSYSTEM: u16 = 0x2c;
 const CAPABILITIES: u16 = 0x34;
 const INTERRUPT: u16 = 0x3c;
 
-/// Command register: answers at its base addresses.
+/// Command register: the function responds at its base addresses.
 const MEMORY: u32 = 1 << 1;
-/// Command register: may access memory.
+/// Command register: the function may access memory.
 const BUS_MASTER: u32 = 1 << 2;
-/// Command register: keeps its INTx down.
+/// Command register: the function must not assert INTx.
 const INTX_OFF: u32 = 1 << 10;
-/// What of the command register is the guest's.
+/// The bits of the command register that the guest controls.
 const COMMAND_BITS: u32 = MEMORY | BUS_MASTER | INTX_OFF;
-/// Status register, in the command's word: there are capabilities.
+/// Status register, in the word of the command register: there are capabilities.
 const HAS_CAPABILITIES: u32 = 1 << 20;
 /// Base class of bridges.
 const BRIDGE: u32 = 0x06;
@@ -118,19 +119,19 @@ pub struct PassedFunction {
     bars: [Bar; 6],
     capabilities: Capabilities,
     virtio: Option<Virtio>,
-    /// The interrupt line register: no hardware reads it.
+    /// The interrupt line register, which no hardware reads.
     line: u8,
-    /// The VM has further functions of the same device.
+    /// Whether the VM has other functions of the same device.
     siblings: bool,
 }
 
 impl PassedFunction {
-    /// Examines a function of the board and takes its accesses to memory, its interrupts and its
-    /// base addresses off. `siblings` says whether its VM has further functions of the same device.
+    /// Examines a function of the board and turns off its accesses to memory, its interrupts and
+    /// its base addresses. `siblings` states whether its VM has other functions of the same device.
     ///
     /// # Errors
     ///
-    /// See [`Obstacle`].
+    /// Returns an [`Obstacle`] if the function cannot be passed through.
     pub fn probe(config: &mut impl Config, siblings: bool) -> Result<Self, Obstacle> {
         let id = config.read(0);
         if id & 0xffff == 0xffff || id & 0xffff == 0 {
@@ -160,30 +161,29 @@ impl PassedFunction {
         Ok(Self { bars, capabilities, virtio, line: 0, siblings })
     }
 
-    /// Chooses base addresses in `len` bytes from `base` on, below 4 GiB. Each gets pages of its
-    /// own.
+    /// Chooses base addresses in `len` bytes from `base` on, below 4 GiB. Each gets separate pages.
     ///
     /// # Errors
     ///
-    /// [`NoRoom`] when they don't fit.
+    /// Returns [`NoRoom`] if they do not fit.
     pub fn place(&mut self, base: u64, len: u64) -> Result<(), NoRoom> {
         bar::place(&mut self.bars, base, len)
     }
 
-    /// The pages behind the base addresses: address and bytes of each.
+    /// Returns the pages of the base addresses: address and length of each range.
     pub fn regions(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         bar::regions(&self.bars)
     }
 
-    /// Writes the base addresses into the function; a function-level reset takes them away.
+    /// Writes the base addresses to the function; a function-level reset clears them.
     pub fn assign(&self, config: &mut impl Config) {
         for (offset, bar) in (BARS..).step_by(4).zip(&self.bars) {
             config.write(offset, bar.address());
         }
     }
 
-    /// Takes the function's accesses to memory and its interrupt off and begins to reset it. The
-    /// interrupt line register is what it was at first, too.
+    /// Turns off the function's accesses to memory and its interrupt and begins to reset it. Also
+    /// resets the interrupt line register.
     pub fn reset(&mut self, config: &mut impl Config) -> Reset {
         quiesce(config);
         self.line = 0;
@@ -198,12 +198,12 @@ impl PassedFunction {
         }
     }
 
-    /// Whether a virtio device has reset itself.
+    /// Returns whether a virtio device has completed its reset.
     pub fn is_reset(&self, config: &mut impl Config) -> bool {
         self.virtio.is_none_or(|virtio| virtio.is_reset(config))
     }
 
-    /// What the guest reads at `offset` of the configuration space, `size` bytes.
+    /// Returns the value that the guest reads at `offset` of the configuration space, `size` bytes.
     pub fn read(&self, config: &mut impl Config, offset: u16, size: u8) -> u64 {
         if !is_access(offset, size) {
             return u64::MAX;
@@ -229,7 +229,7 @@ impl PassedFunction {
         }
     }
 
-    /// The guest writes `value` at `offset`, `size` bytes.
+    /// Carries out the guest's write of `value` at `offset`, `size` bytes.
     pub fn write(&mut self, config: &mut impl Config, offset: u16, size: u8, value: u64) {
         if !is_access(offset, size) {
             return;
@@ -239,7 +239,8 @@ impl PassedFunction {
         let value = (value as u32) << shift & mask;
         match offset & !3 {
             COMMAND if mask & 0xffff != 0 => {
-                // The upper half is the status register: its bits fall where a one is written.
+                // The upper half is the status register, whose bits are cleared by writing ones; so
+                // it is written as zero.
                 let old = config.read(COMMAND) & 0xffff;
                 config.write(COMMAND, (old & !mask | value) & COMMAND_BITS);
             }
@@ -254,13 +255,14 @@ impl PassedFunction {
     }
 }
 
-/// Takes a function's accesses to memory, its registers and its interrupt off. For functions that
-/// no VM has, too.
+/// Turns off a function's accesses to memory, its registers and its interrupt. Also used for
+/// functions that no VM has.
 pub fn quiesce(config: &mut impl Config) {
     config.write(COMMAND, INTX_OFF);
 }
 
-/// One, two or four bytes within a word of the configuration space.
+/// Returns whether an access covers one, two or four bytes within a word of the configuration
+/// space.
 fn is_access(offset: u16, size: u8) -> bool {
     matches!(size, 1 | 2 | 4) && offset.is_multiple_of(size.into()) && offset < 0x1000
 }

@@ -1,20 +1,20 @@
-//! A function of a board that records what reaches it.
+//! Tests with a fake function that records the accesses that reach it.
 
 use super::*;
 use proptest::prelude::*;
 
-/// A configuration space of which the writable bits are known.
+/// A configuration space with a mask of its writable bits.
 #[derive(Clone, Debug)]
 struct Board {
     words: [u32; 64],
     writable: [u32; 64],
-    /// A virtio device behind the window capability at this offset.
+    /// Offset of the window capability to a virtio device.
     window: u16,
     features: [u32; 2],
     status: u8,
-    /// Reads of the status before it falls to 0.
+    /// Number of reads of the status before it falls to 0.
     slow: u32,
-    /// Every write but those of the window.
+    /// All writes except those of the window.
     writes: Vec<(u16, u32)>,
     reads: usize,
 }
@@ -71,7 +71,7 @@ impl Board {
         self.writable[usize::from(offset / 4)] = writable;
     }
 
-    /// Vendor and device, class, an empty list of capabilities.
+    /// Returns a function with vendor and device, class, and an empty list of capabilities.
     fn new(id: u32) -> Self {
         let mut board = Self {
             words: [0; 64],
@@ -95,8 +95,8 @@ impl Board {
         board
     }
 
-    /// As QEMU's virtio-blk-pci on its root bus: two base addresses, MSI-X, five vendor-specific
-    /// capabilities.
+    /// Returns a function like QEMU's virtio-blk-pci on its root bus: two base addresses, MSI-X,
+    /// five vendor-specific capabilities.
     fn virtio() -> Self {
         let mut board = Self::new(0x1042_1af4);
         board.set(0x14, 0, 0xffff_f000);
@@ -140,7 +140,7 @@ fn a_probe_leaves_the_function_quiet() {
     assert_eq!(board.words[0x98 / 4] >> 31, 0, "MSI-X is off");
     function.place(0x1000_0000, 0x20_0000).unwrap();
     function.assign(&mut board);
-    // The larger first.
+    // The larger region is placed first.
     assert_eq!((board.words[0x20 / 4], board.words[0x24 / 4]), (0x1000_000c, 0));
     assert_eq!(board.words[0x14 / 4], 0x1000_4000);
     let regions: Vec<_> = function.regions().collect();
@@ -178,7 +178,7 @@ fn what_can_t_be_passed_through_is_refused() {
     let mut old = Board::virtio();
     old.set(0, 0x1001_1af4, 0);
     PassedFunction::probe(&mut old, false).unwrap();
-    // Another maker's device has no such feature, and needs none.
+    // Another vendor's device has no such feature and needs none.
     let mut other = Board::new(0x1042_8086);
     other.features[1] = 0;
     PassedFunction::probe(&mut other, false).unwrap();
@@ -191,7 +191,7 @@ fn base_addresses_that_do_not_fit_are_refused() {
     assert_eq!(function.place(0x1000_0000, 0x4000), Err(NoRoom { needed: 0x5000 }));
     assert_eq!(function.place(0xffff_c000, 0x20_0000), Err(NoRoom { needed: 0x5000 }));
     assert_eq!(function.place(0x1000_0000, 0x5000), Ok(()));
-    // Alignment may cost more than the sizes.
+    // Alignment may need more room than the sum of the sizes.
     assert_eq!(function.place(0x1000_1000, 0x5000), Err(NoRoom { needed: 0x5000 }));
     let mut wide = Board::virtio();
     wide.set(0x20, 0b1100, 0);
@@ -358,8 +358,8 @@ fn any_board() -> impl Strategy<Value = Board> {
 }
 
 proptest! {
-    /// Any configuration of a function: a bounded number of accesses, base addresses in their place
-    /// and apart.
+    /// Any configuration of a function is probed with a bounded number of accesses, and its base
+    /// addresses are inside their range and do not overlap.
     #[test]
     fn any_function_is_probed_in_bounded_time(mut board in any_board()) {
         let probed = PassedFunction::probe(&mut board, false);
@@ -376,8 +376,8 @@ proptest! {
             }
             prop_assert!(end <= base + len);
         }
-        // A list that the guest goes through as it finds it has an end, and only what is shown in
-        // it.
+        // The list of capabilities as the guest sees it ends, and contains only those that are
+        // shown.
         let mut at = function.read(&mut board, 0x34, 1) as u16;
         for _ in 0..48 {
             if at == 0 {
@@ -388,7 +388,7 @@ proptest! {
         }
     }
 
-    /// No sequence of accesses changes more of the function than three bits of its command
+    /// No sequence of accesses changes anything in the function except three bits of its command
     /// register.
     #[test]
     fn a_guest_changes_its_command_only(
@@ -414,16 +414,16 @@ proptest! {
 fn a_reset_has_its_time_without_anybody_who_waits() {
     let begun = Release::new(1000, true);
     let end = 1000 + Reset::FLR_NS;
-    // A function-level reset needs all of it, independent of the registers at that time.
+    // A function-level reset needs the whole time, regardless of the registers meanwhile.
     assert_eq!(begun.due(1000, || true), Some(end));
     assert_eq!(begun.due(end - 1, || true), Some(end));
     assert_eq!(begun.due(end, || false), None);
-    // A virtio device is polled, at most for as long.
+    // A virtio device is polled, at most for the same time.
     let begun = Release::new(1000, false);
     assert_eq!(begun.due(1000, || true), None);
     assert_eq!(begun.due(1000, || false), Some(1000 + Release::POLL_NS));
     assert_eq!(begun.due(end - 5, || false), Some(end));
     assert_eq!(begun.due(end, || false), None);
-    // At the end of time it ends.
+    // The time does not overflow at the end of time.
     assert_eq!(Release::new(u64::MAX, true).due(u64::MAX, || false), None);
 }

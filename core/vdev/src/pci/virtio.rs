@@ -1,6 +1,6 @@
-//! What the hypervisor itself does with a virtio device (virtio 1.2, 4.1): asks whether its
-//! accesses go through the SMMU, and resets it. Both through the capability VIRTIO_PCI_CAP_PCI_CFG,
-//! so that EL2 maps no base address.
+//! The hypervisor's own accesses to a virtio device (virtio 1.2, 4.1): it checks whether the
+//! device's accesses go through the SMMU, and resets the device. Both use the capability
+//! VIRTIO_PCI_CAP_PCI_CFG, so that EL2 need not map a base address.
 
 use super::Config;
 
@@ -12,7 +12,7 @@ const WINDOW: u32 = 5;
 const BAR: u16 = 4;
 const OFFSET: u16 = 8;
 const LENGTH: u16 = 12;
-/// Where the window's data is.
+/// Offset of the window's data.
 const DATA: u16 = 16;
 /// Fields of the common configuration.
 const FEATURE_SELECT: u32 = 0;
@@ -21,22 +21,22 @@ const STATUS: u32 = 0x14;
 /// VIRTIO_F_ACCESS_PLATFORM is feature 33: bit 1 of the second word.
 const ACCESS_PLATFORM: u32 = 1 << 1;
 
-/// Whether a function with this identification is a virtio device.
+/// Returns whether a function with this identification is a virtio device.
 pub fn is_virtio(id: u32) -> bool {
     id & 0xffff == VENDOR && (0x1000..0x1080).contains(&(id >> 16))
 }
 
-/// The common configuration of a device, and the window through which it is reached.
+/// The common configuration of a device, and the window by which it is accessed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Virtio {
     window: u16,
-    /// The base address register and the offset of the common configuration behind it.
+    /// The base address register and the offset of the common configuration from it.
     common: Option<(u32, u32)>,
 }
 
 impl Virtio {
-    /// Takes in the vendor-specific capability at `at` with the first word `head`. True for the
-    /// window, which is not the guest's.
+    /// Records the vendor-specific capability at `at` whose first word is `head`. Returns true for
+    /// the window, which is hidden from the guest.
     pub fn take(&mut self, config: &mut impl Config, at: u16, head: u32) -> bool {
         match head >> 24 {
             COMMON if self.common.is_none() && at + OFFSET < 0x100 => {
@@ -48,7 +48,7 @@ impl Virtio {
         head >> 24 == WINDOW
     }
 
-    /// Itself, if all that it needs was there.
+    /// Returns this value if both capabilities were found.
     pub fn complete(self) -> Option<Self> {
         (self.window != 0 && self.common.is_some()).then_some(self)
     }
@@ -61,7 +61,7 @@ impl Virtio {
         config.write(self.window + LENGTH, len);
     }
 
-    /// Whether the device offers to have its accesses translated.
+    /// Returns whether the device offers to have its accesses translated.
     pub fn is_translated(self, config: &mut impl Config) -> bool {
         self.point(config, FEATURE_SELECT, 4);
         config.write(self.window + DATA, 1);

@@ -1,7 +1,8 @@
 use super::*;
 use proptest::prelude::*;
 
-/// Counters that remember; the event counters that a guest does not have belong to another owner.
+/// Counters that keep their values; event counters that the guest was not granted have another
+/// owner.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Fake {
     values: Vec<u32>,
@@ -21,7 +22,7 @@ impl Fake {
     }
 }
 
-// A number that was not granted panics here.
+// An access to a counter that was not granted panics here.
 impl GrantedCounters for Fake {
     fn read(&mut self, n: usize) -> u32 {
         self.values[n]
@@ -188,7 +189,7 @@ fn the_selected_counter_is_the_one_of_that_number() {
     guest.write(SELR, 31);
     guest.write(XEVTYPER, u64::MAX);
     assert_eq!((guest.read(CCFILTR), guest.1.filter), (0xc000_0000, 0xc000_0000));
-    // No counter: nothing happens.
+    // The counter does not exist: nothing happens.
     for n in [2, 30] {
         guest.write(SELR, n);
         guest.write(XEVTYPER, 1);
@@ -206,7 +207,7 @@ fn an_overflow_raises_the_line_until_it_is_cleared() {
     assert_eq!((guest.read(INTENCLR), guest.1.interrupts), (0x8000_0001, 0x8000_0001));
     guest.1.overflowed = 1 | CYCLES | 1 << 5;
     assert!(guest.0.line(&mut guest.1));
-    // It does not interrupt the hypervisor again, and what is not the guest's is not shown.
+    // The counter no longer interrupts the hypervisor, and flags of other owners are not shown.
     assert_eq!((guest.1.interrupts, guest.read(OVSSET)), (0, 0x8000_0001));
     assert!(guest.write(OVSCLR, 1), "the cycle counter's is left");
     assert_eq!(guest.1.interrupts, 1);
@@ -253,8 +254,8 @@ fn the_id_register_shows_a_pmu() {
 }
 
 proptest! {
-    /// For all accesses of a guest, only granted counters are touched (the fake has no others), and
-    /// no other bit is enabled.
+    /// For all accesses of a guest, only granted counters are accessed (the fake has no others),
+    /// and no other bit is enabled.
     #[test]
     fn nothing_but_what_was_granted_is_reached(
         count in 0u8..=40,
@@ -288,7 +289,7 @@ proptest! {
 
 #[test]
 fn identification_registers_tell_common_events() {
-    // Of the second word only the low half is of events below 0x40.
+    // Only the low half of the second word is about events below 0x40.
     let there = [1 << 0x13 | 1 << 40, 1 << (0x37 - 0x20) | 1 << 33];
     let counted: Vec<u16> = (0..64).filter(|&event| may_count(there, event)).collect();
     assert_eq!(counted, [0x13, 0x37]);

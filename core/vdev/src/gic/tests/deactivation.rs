@@ -1,5 +1,6 @@
-//! `EOImode` 1: the guest drops priorities in the order of its interrupts, and deactivates them in
-//! any other, on any vCPU, by `ICC_DIR_EL1` or `GICV_DIR` (IHI0069H 4.3.2, IHI0048B 3.2.1).
+//! `EOImode` 1: the guest drops priorities in the order of its interrupts and deactivates the
+//! interrupts in any order, on any vCPU, by `ICC_DIR_EL1` or `GICV_DIR` (IHI0069H 4.3.2, IHI0048B
+//! 3.2.1).
 
 use super::super::{Sgi, V2, V3, VcpuMask};
 use super::{GicArchitecture, Rig};
@@ -12,16 +13,16 @@ const USED: [u32; 21] =
     [0, 1, 2, 3, 4, 5, 6, 7, 15, 27, 23, 33, 36, 255, 34, 35, 64, 65, 39, 40, 41];
 const LINKS: [(u32, u32); 3] = [(27, 27), (40, 140), (41, 141)];
 const RELAYED: u32 = 39;
-/// Edge-triggered besides the SGIs.
+/// Interrupts that are edge-triggered in addition to the SGIs.
 const EDGES: [u32; 5] = [34, 35, 64, 65, 41];
 
 const ISENABLER: u64 = 0x100;
 const ISACTIVER: u64 = 0x300;
 
-/// A step: what it is, by which vCPU, which interrupt or how many, and where to.
+/// A step: its kind, the vCPU that does it, an interrupt or a number, and a destination.
 type Step = (u8, usize, usize, usize);
 
-/// An interrupt for one vCPU if it is private, else for all.
+/// State of an interrupt, for one vCPU if it is private, otherwise for all.
 #[derive(Clone, Copy, Default)]
 struct One {
     pending: bool,
@@ -30,10 +31,11 @@ struct One {
 
 struct Guest<V: GicArchitecture> {
     rig: Rig<V>,
-    /// The vCPUs whose cores another VM has.
+    /// Whether another VM has the core of a vCPU.
     away: Vec<bool>,
     ones: Vec<[One; USED.len()]>,
-    /// Dropped and not deactivated: position in `USED`, and the vCPU that took it.
+    /// Interrupts with dropped priority that are not deactivated: position in `USED`, and the vCPU
+    /// that took it.
     dropped: Vec<(usize, usize)>,
 }
 
@@ -88,10 +90,10 @@ impl<V: GicArchitecture> Guest<V> {
         } else {
             self.rig.write(vcpu, 0x800 + intid, 1, 1 << to);
         }
-        // A relayed line goes where EL2 sends it: to the first vCPU's core.
+        // EL2 routes a relayed line, here to the first vCPU's core.
     }
 
-    /// Something asks for an interrupt.
+    /// Makes an interrupt pending by its source.
     fn raise(&mut self, vcpu: usize, at: usize) {
         let intid = USED[at];
         if self.one(vcpu, at).pending {
@@ -118,13 +120,13 @@ impl<V: GicArchitecture> Guest<V> {
         self.rig.run();
     }
 
-    /// As EL2 does after a change of a line of its own core's vCPU.
+    /// Refreshes a vCPU as EL2 does after a change of a line of its own core's vCPU.
     fn refresh(&mut self, vcpu: usize, kick: VcpuMask) {
         let more = self.rig.on(vcpu, |gic, _, hw| gic.refresh(vcpu, hw));
         self.rig.kick(kick.without(vcpu) | more);
     }
 
-    /// The handler quiets its device.
+    /// Makes the interrupt's device quiet, as its handler does.
     fn quiet(&mut self, vcpu: usize, intid: u32) {
         if let Some(&(_, pintid)) = LINKS.iter().find(|link| link.0 == intid) {
             self.rig.board.line(vcpu, pintid).high = false;
@@ -155,7 +157,7 @@ impl<V: GicArchitecture> Guest<V> {
         }
     }
 
-    /// Deactivates one of those that are dropped; an SPI on vCPU `by`.
+    /// Deactivates one of the interrupts with dropped priority; an SPI on vCPU `by`.
     fn deactivate(&mut self, which: usize, by: usize) {
         if self.dropped.is_empty() {
             return;
@@ -199,7 +201,7 @@ impl<V: GicArchitecture> Guest<V> {
             22..26 => self.deactivate(which, vcpu),
             26 => self.route(vcpu, which % USED.len(), other),
             _ => {
-                // One that is not active anywhere.
+                // Deactivates an interrupt that is not active anywhere.
                 let at = which % USED.len();
                 if !self.one(vcpu, at).active {
                     self.rig.deactivate(vcpu, USED[at]);
@@ -209,7 +211,8 @@ impl<V: GicArchitecture> Guest<V> {
         self.compare();
     }
 
-    /// What is active is what the guest has acknowledged and not deactivated.
+    /// Checks that the active interrupts are those that the guest has acknowledged and not
+    /// deactivated.
     fn compare(&mut self) {
         self.rig.settle();
         for vcpu in (0..self.away.len()).filter(|&vcpu| !self.away[vcpu]).collect::<Vec<_>>() {
@@ -228,7 +231,7 @@ impl<V: GicArchitecture> Guest<V> {
         }
     }
 
-    /// Handles all there is, in the order that `steps` says.
+    /// Handles all pending interrupts, in the order given by `steps`.
     fn finish(&mut self, steps: &[Step]) {
         let vcpus = self.away.len();
         for vcpu in 0..vcpus {
@@ -263,7 +266,7 @@ fn play<V: GicArchitecture>(vcpus: usize, lists: usize, priorities: &[u8], steps
         guest.step(step);
     }
     guest.finish(steps);
-    // Nothing is left of it: each one comes again, once.
+    // Nothing is left of the interrupts: each can come again, once.
     for (at, intid) in USED.into_iter().enumerate() {
         for vcpu in 0..if intid < 32 { vcpus } else { 1 } {
             guest.raise(vcpu, at);
@@ -291,8 +294,8 @@ proptest! {
     }
 }
 
-/// An SPI that one core has dropped and another deactivates comes again, wherever it is: in a list
-/// register, in the model, or at a vCPU that is off its core.
+/// An SPI whose priority one core has dropped and which another core deactivates comes again,
+/// whether it is in a list register, in the model, or at a vCPU that is off its core.
 fn on_another_core<V: GicArchitecture>() {
     for intid in [33, 34, RELAYED, 40, 41] {
         for (active, leaves) in [(1, false), (6, false), (1, true), (6, true)] {
@@ -326,7 +329,7 @@ fn an_spi_is_deactivated_on_another_core() {
     on_another_core::<V2>();
 }
 
-/// Of up to sixteen active SGIs, each order of deactivation ends the right ones.
+/// With up to sixteen active SGIs, any order of deactivation deactivates the right ones.
 fn in_each_order<V: GicArchitecture>() {
     for count in 1..=9 {
         let orders: [&dyn Fn(usize) -> usize; 4] =

@@ -1,12 +1,12 @@
-//! What a VM can do to a core that it shares while another VM has that core, and what a vCPU leaves
-//! there.
+//! Tests of what a VM can do to a core that it shares while another VM has the core, and of the
+//! state that a vCPU leaves there.
 
 use super::super::{Signaling, V2, V3, VcpuMask, lr};
 use super::{Core, GicAccess, GicArchitecture, Rig, route};
 use proptest::prelude::*;
 use weir_units::IntId;
 
-/// A level-sensitive and an edge-triggered SPI, linked to physical lines.
+/// The timer's PPI, and a level-sensitive and an edge-triggered SPI, linked to physical lines.
 const LINKS: [(u32, u32); 3] = [(27, 27), (40, 140), (41, 141)];
 const LINES: [u32; 2] = [40, 41];
 const TIMER: u32 = 1 << 27;
@@ -18,7 +18,8 @@ const ICPENDR: u64 = 0x280;
 const ISACTIVER: u64 = 0x300;
 const ICACTIVER: u64 = 0x380;
 
-/// Two vCPUs, everything enabled, both lines routed to vCPU 0, which is off its core.
+/// Returns two vCPUs with everything enabled and both lines routed to vCPU 0, which is off its
+/// core.
 fn away<V: GicArchitecture>() -> Rig<V> {
     let mut rig = Rig::<V>::new(2, 4, &LINKS);
     rig.write(0, 0xc08, 4, 2 << 18);
@@ -62,7 +63,7 @@ fn rounds<V: GicArchitecture>(attack: impl Fn(&mut Rig<V>)) -> usize {
 }
 
 impl<V: GicArchitecture> Rig<V> {
-    /// All kicks arrive but those of `vcpu`, which is off its core.
+    /// Delivers all kicks except those of `vcpu`, which is off its core.
     fn settle_but(&mut self, vcpu: usize) {
         for other in (0..self.cores.len()).filter(|other| *other != vcpu) {
             self.arrive(other);
@@ -70,7 +71,7 @@ impl<V: GicArchitecture> Rig<V> {
         self.run();
     }
 
-    /// vCPU `vcpu` takes and ends what it has, up to eight interrupts.
+    /// Lets vCPU `vcpu` take and end its interrupts, up to eight.
     fn handle_all(&mut self, vcpu: usize) -> Vec<u32> {
         let mut seen = Vec::new();
         while seen.len() < 8
@@ -148,8 +149,8 @@ fn a_descheduled_vcpus_line_comes_once_until_it_runs() {
     loops::<V2>();
 }
 
-/// A line that waits for a vCPU that is off its core, and is made active and inactive meanwhile, is
-/// never in two list registers.
+/// A line that waits for a vCPU off its core, and is made active and inactive meanwhile, is never
+/// in two list registers.
 fn waits_while_active<V: GicArchitecture>() {
     let mut rig = away::<V>();
     for base in [ISPENDR, ISACTIVER, ICACTIVER] {
@@ -168,8 +169,8 @@ fn a_deactivated_pending_line_has_one_list_register() {
     waits_while_active::<V2>();
 }
 
-/// A line that is masked since it came comes again when its vCPU is back, and its vCPU gets the
-/// core for that.
+/// A line that was masked after it had come comes again when its vCPU is back, and the vCPU gets
+/// the core for it.
 fn comes_again<V: GicArchitecture>() {
     let mut rig = away::<V>();
     rig.word_write(1, ISPENDR, 1, 1 << 8);
@@ -194,7 +195,7 @@ fn a_masked_line_is_not_lost() {
     comes_again::<V2>();
 }
 
-/// A relayed line stays active when another vCPU ends it, until the one that it came to is back.
+/// A relayed line that another vCPU ends stays active until the vCPU that it came to is back.
 fn relayed<V: GicArchitecture>() {
     let mut rig = Rig::<V>::new(2, 4, &[]);
     rig.gic.relay(IntId(39), IntId(39));
@@ -219,7 +220,7 @@ fn relayed<V: GicArchitecture>() {
     rig.board.line(0, 39).high = false;
     rig.end(0);
     assert!(!rig.board.line(0, 39).active);
-    // A VM lets go of it if its boot ends meanwhile.
+    // The VM releases the line if its boot ends meanwhile.
     leave(&mut rig, 0);
     rig.board.line(0, 39).high = true;
     rig.run();
@@ -240,7 +241,7 @@ fn a_relayed_line_comes_once_until_its_vcpu_is_back() {
 
 type Write = (u64, u32, u32, bool);
 
-/// Random writes of vCPU 1 to the registers of both lines, while both devices do as they like.
+/// Makes random writes of vCPU 1 to the registers of both lines, while both devices act at random.
 fn hostile<V: GicArchitecture>(writes: &[Write]) {
     let mut rig = away::<V>();
     for &(register, value, extra, own) in writes {
@@ -271,10 +272,10 @@ fn hostile<V: GicArchitecture>(writes: &[Write]) {
         rig.settle_but(0);
     }
     assert!(rig.taken[0] <= LINES.len(), "{} interrupts", rig.taken[0]);
-    // GICv2: for an SGI, too.
+    // On a GICv2 there may be one more notification, for an SGI.
     let most = if V::V3 { 1 } else { 2 };
     assert!(rig.notified[0] <= most, "notified {} times", rig.notified[0]);
-    // When it is back, all that is due comes.
+    // When the vCPU is back, it gets all interrupts that are due.
     rig.kicks = rig.kicks.without(0);
     rig.prompt = true;
     enter(&mut rig, 0);
@@ -316,7 +317,7 @@ proptest! {
     }
 }
 
-/// Nothing of one vCPU's private lines is left in the core's registers for the next one.
+/// No state of a vCPU's private lines is left in the core's registers for the next vCPU.
 fn leaves_nothing<V: GicArchitecture>() {
     let mut rig = Rig::<V>::new(2, 4, &LINKS);
     rig.write(0, 0, 4, 3);
@@ -334,7 +335,7 @@ fn leaves_nothing<V: GicArchitecture>() {
     rig.board.line(0, 27).high = false;
     let line = *rig.board.line(0, 27);
     assert!(!line.is_pending() && !line.active && !line.enabled, "{line:?}");
-    // What it had set pending is its own when it is back.
+    // The vCPU has its own pending state again when it is back.
     enter(&mut rig, 0);
     assert_eq!(rig.word_read(0, ISPENDR, 0) & TIMER, TIMER);
     rig.word_write(0, ISENABLER, 0, TIMER);
@@ -347,8 +348,8 @@ fn a_private_line_leaves_no_latch_on_the_core() {
     leaves_nothing::<V2>();
 }
 
-/// A guest that ends a timer's interrupt before it quiets the timer: the line falls while it waits
-/// in a list register.
+/// A guest ends a timer's interrupt before it makes the timer quiet: the line falls while the
+/// interrupt waits in a list register.
 fn falls<V: GicArchitecture>() {
     let mut rig = Rig::<V>::new(1, 4, &LINKS);
     rig.write(0, 0, 4, 3);
@@ -358,11 +359,12 @@ fn falls<V: GicArchitecture>() {
     assert_eq!(rig.acknowledge(0).map(|entry| entry.intid.0), Some(27));
     rig.end(0);
     rig.board.line(0, 27).high = false;
-    // Its pending state reads as the line's, and from then on nothing is left of it.
+    // The pending state reads as the line's level, and from then on nothing is left of the
+    // interrupt.
     assert_eq!(rig.word_read(0, ISPENDR, 0) & TIMER, 0);
     assert!(rig.acknowledge(0).is_none(), "a spurious interrupt");
     assert!(!rig.board.line(0, 27).active);
-    // Likewise where EL2 checks for another reason, and where the vCPU leaves its core.
+    // The same happens if EL2 checks for another reason, and if the vCPU leaves its core.
     for again in [false, true] {
         rig.board.line(0, 27).high = true;
         rig.run();
@@ -389,7 +391,7 @@ fn a_timer_that_has_fallen_is_not_pending_any_more() {
     falls::<V2>();
 }
 
-/// So many interrupts as fit into all list registers that the core has, of which the model uses
+/// Tests as many interrupts as fit into all list registers of the core, of which the model uses
 /// `used`.
 fn many<V: GicArchitecture>(implemented: usize) {
     let used = lr::used(implemented, 4);
@@ -405,7 +407,7 @@ fn many<V: GicArchitecture>(implemented: usize) {
     for intid in LINES {
         route(&mut rig, 0, intid, 0);
     }
-    // The fast paths: lines and SGIs, more of them than list registers in use.
+    // Uses the fast paths: more lines and SGIs than there are list registers in use.
     for pintid in [27, 140] {
         rig.board.line(0, pintid).high = true;
     }

@@ -1,4 +1,4 @@
-//! The model against a fake of the list-register hardware and of the physical distributor.
+//! Tests of the model with a fake of the list-register hardware and of the physical distributor.
 
 mod deactivation;
 mod isolation;
@@ -20,12 +20,12 @@ use weir_units::IntId;
 /// (IHI0069H 4.8: highest priority first, `EOImode` 0, `EOIcount`, maintenance conditions).
 pub struct Core<V: GicArchitecture> {
     pub lrs: Vec<V::Raw>,
-    /// How many of them the model may use.
+    /// Number of list registers that the model may use.
     pub used: usize,
     pub maintenance: Maintenance,
     pub eoi_count: u32,
     pub writes: usize,
-    /// Acknowledged and not ended: INTID, sender, priority.
+    /// Interrupts that are acknowledged and not ended: INTID, sender, priority.
     pub running: Vec<(u32, u32, u8)>,
 }
 
@@ -59,7 +59,7 @@ impl<V: GicArchitecture> ListRegisters<V> for Core<V> {
     }
 }
 
-/// A core with the board around it.
+/// A core together with the board.
 pub struct Machine<'a, V: GicArchitecture> {
     core: &'a mut Core<V>,
     board: &'a mut Board,
@@ -111,8 +111,8 @@ impl<V: GicArchitecture> Core<V> {
         matches!(e.backing, Backing::Software { eoi: true, .. })
     }
 
-    /// No INTID twice among valid list registers; hardware ones never pending and active
-    /// (IHI0069H 12.4.4).
+    /// Checks that no INTID is twice in valid list registers, and that no hardware interrupt is
+    /// pending and active (IHI0069H 12.4.4).
     pub fn check(&self) {
         let valid: Vec<Entry> = self.entries().filter(|e| !e.state.is_invalid()).collect();
         for (i, e) in valid.iter().enumerate() {
@@ -127,7 +127,7 @@ impl<V: GicArchitecture> Core<V> {
         self.running.last().map_or(0x100, |r| u16::from(r.2))
     }
 
-    /// The interrupt that an acknowledge would return now.
+    /// Returns the interrupt that an acknowledge would return now.
     pub fn highest(&self) -> Option<(usize, Entry)> {
         let pending = |e: &Entry| e.state == ListRegisterState { pending: true, active: false };
         self.entries()
@@ -148,7 +148,7 @@ impl<V: GicArchitecture> Core<V> {
         Some(entry)
     }
 
-    /// Priority drop and deactivation of the interrupt that runs.
+    /// Drops the priority of the running interrupt and deactivates it.
     pub fn end(&mut self, board: &mut Board, vcpu: usize) -> Option<u32> {
         let (intid, source, _) = self.running.pop()?;
         let found = self.entries().enumerate().find(|(_, e)| {
@@ -180,7 +180,7 @@ impl<V: GicArchitecture> Core<V> {
     }
 }
 
-/// A physical interrupt.
+/// State of a physical interrupt.
 #[derive(Clone, Copy, Debug, Default)]
 #[expect(clippy::struct_excessive_bools, reason = "one a register bit")]
 pub struct Physical {
@@ -202,7 +202,8 @@ impl Physical {
 pub struct Board {
     private: [[Physical; 32]; 8],
     spis: Vec<Physical>,
-    /// The core that runs now: PPI functions may only be called for it, as on a GICv2 (None: any).
+    /// The core that runs now. The PPI functions may only be called for it, as on a GICv2; `None`
+    /// allows any core.
     pub here: Option<usize>,
     /// Accesses so far.
     pub accesses: usize,
@@ -226,7 +227,7 @@ impl Board {
         }
     }
 
-    /// The line, for an access of the model.
+    /// Returns the line for an access by the model, which is counted.
     fn access(&mut self, vcpu: usize, pintid: u32) -> &mut Physical {
         self.accesses += 1;
         self.line(vcpu, pintid)
@@ -273,14 +274,14 @@ pub struct Rig<V: GicArchitecture> {
     pub sgis: SgiBoard<V>,
     pub cores: Vec<Core<V>>,
     pub board: Board,
-    /// Kicked and not yet arrived.
+    /// Kicks that have not arrived yet.
     pub kicks: VcpuMask,
-    /// Kicks arrive at once.
+    /// Whether kicks arrive at once.
     pub prompt: bool,
     pub links: Vec<(u32, u32)>,
-    /// Physical interrupts that each vCPU's core took.
+    /// Number of physical interrupts that each vCPU's core took.
     pub taken: Vec<usize>,
-    /// Kicks that each vCPU's core got.
+    /// Number of kicks that each vCPU's core got.
     pub notified: Vec<usize>,
     /// The physical interrupt that each vCPU's core has acknowledged and not yet delivered: it
     /// waits for the VM's lock, and takes nothing else meanwhile.
@@ -318,7 +319,7 @@ impl<V: GicArchitecture> Rig<V> {
         }
     }
 
-    /// Resets the GIC; `between` is what happens after each step.
+    /// Resets the GIC; calls `between` after each step.
     pub fn reset(&mut self, mut between: impl FnMut(&mut Self)) {
         let mut next = Some(ResetStep::default());
         while let Some(step) = next {
@@ -327,7 +328,7 @@ impl<V: GicArchitecture> Rig<V> {
         }
     }
 
-    /// Asks the GIC on the core of a vCPU.
+    /// Calls the GIC on the core of a vCPU.
     pub fn on<R>(
         &mut self,
         vcpu: usize,
@@ -337,7 +338,7 @@ impl<V: GicArchitecture> Rig<V> {
         ask(&mut self.gic, &self.sgis, &mut machine)
     }
 
-    /// The same, while PPIs of other cores are out of reach.
+    /// Calls the GIC on the core of a vCPU while PPIs of other cores are out of reach.
     fn alone(
         &mut self,
         vcpu: usize,
@@ -356,7 +357,7 @@ impl<V: GicArchitecture> Rig<V> {
         self.kicks = self.kicks | mask;
     }
 
-    /// Takes what a call returned, and lets the machine come to rest.
+    /// Handles the kicks that a call returned, and lets the machine come to rest.
     pub fn kick(&mut self, mask: VcpuMask) {
         self.note(mask);
         self.run();
@@ -369,7 +370,8 @@ impl<V: GicArchitecture> Rig<V> {
         }
     }
 
-    /// Maintenance and physical interrupts, and (if prompt) kicks, until nothing moves.
+    /// Handles maintenance and physical interrupts, and kicks if they are prompt, until nothing
+    /// changes.
     pub fn run(&mut self) {
         for round in 0.. {
             assert!(round < 200, "does not come to rest");
@@ -398,7 +400,7 @@ impl<V: GicArchitecture> Rig<V> {
         }
     }
 
-    /// The core of a vCPU acknowledges a physical interrupt. Returns whether there is one.
+    /// Lets the core of a vCPU acknowledge a physical interrupt. Returns whether there is one.
     pub fn take(&mut self, vcpu: usize) -> bool {
         for &(intid, pintid) in &self.links {
             let line = self.board.line(vcpu, pintid);
@@ -413,14 +415,14 @@ impl<V: GicArchitecture> Rig<V> {
         false
     }
 
-    /// The core of a vCPU delivers what it has acknowledged.
+    /// Lets the core of a vCPU deliver the interrupt that it has acknowledged.
     pub fn deliver(&mut self, vcpu: usize) {
         if let Some(intid) = self.in_flight[vcpu].take() {
             self.alone(vcpu, |gic, _, hw| gic.deliver_hw(vcpu, IntId(intid), hw));
         }
     }
 
-    /// All kicks arrive.
+    /// Lets all kicks arrive.
     pub fn settle(&mut self) {
         let was = core::mem::replace(&mut self.prompt, true);
         self.run();
@@ -429,7 +431,7 @@ impl<V: GicArchitecture> Rig<V> {
 
     fn fold(&mut self, vcpus: VcpuMask) {
         for vcpu in vcpus.iter() {
-            // A core answers when it has delivered what it had acknowledged.
+            // A core answers only after it has delivered the interrupt that it had acknowledged.
             self.deliver(vcpu);
             self.gic.fold(vcpu, &self.cores[vcpu]);
         }
@@ -452,7 +454,7 @@ impl<V: GicArchitecture> Rig<V> {
         self.kick(kick);
     }
 
-    /// Posts an SGI; a vCPU takes its own at once.
+    /// Posts an SGI; a vCPU takes an SGI to itself at once.
     pub fn send(&mut self, vcpu: usize, sgi: Sgi) {
         let notify = self.sgis.post(vcpu, sgi);
         if notify.contains(vcpu) {
@@ -478,19 +480,19 @@ impl<V: GicArchitecture> Rig<V> {
         self.store(GicAccess { vcpu, redistributor: Some(target), offset, size }, value);
     }
 
-    /// The input line of an emulated SPI.
+    /// Sets the input line of an emulated SPI.
     pub fn set_level(&mut self, intid: u32, high: bool) {
         let kick = self.gic.set_level(IntId(intid), high);
         self.kick(kick);
     }
 
-    /// One edge of it.
+    /// Makes one edge on the input line of an emulated SPI.
     pub fn pulse(&mut self, intid: u32) {
         self.set_level(intid, true);
         self.set_level(intid, false);
     }
 
-    /// A register that is banked: in the redistributor of `target` on GICv3, in the distributor as
+    /// Writes a banked register: in the redistributor of `target` on GICv3, in the distributor as
     /// `target` sees it on GICv2.
     pub fn bank_write(&mut self, vcpu: usize, target: usize, offset: u64, size: u32, value: u64) {
         if V::V3 {
@@ -508,7 +510,7 @@ impl<V: GicArchitecture> Rig<V> {
         }
     }
 
-    /// Word `w` of a bitmap register, as vCPU `vcpu` reaches it.
+    /// Writes word `w` of a bitmap register as vCPU `vcpu` sees it.
     pub fn word_write(&mut self, vcpu: usize, base: u64, w: usize, value: u32) {
         if w == 0 {
             self.bank_write(vcpu, vcpu, base, 4, u64::from(value));
@@ -525,7 +527,7 @@ impl<V: GicArchitecture> Rig<V> {
         }) as u32
     }
 
-    /// Ends what runs on a vCPU.
+    /// Ends the running interrupt of a vCPU.
     pub fn end(&mut self, vcpu: usize) -> Option<u32> {
         let ended = self.cores[vcpu].end(&mut self.board, vcpu);
         self.run();

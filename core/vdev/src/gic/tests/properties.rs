@@ -1,4 +1,4 @@
-//! Random guests against one small state machine an interrupt.
+//! Random guests compared with one small state machine for each interrupt.
 
 use super::super::{
     Backing, GicArchitecture, SgiRegister, V2, V3, VcpuMask, decode_sgi_register, decode_sgir,
@@ -13,14 +13,14 @@ const ICPENDR: u64 = 0x280;
 const ISACTIVER: u64 = 0x300;
 const ICACTIVER: u64 = 0x380;
 
-/// The interrupts that the guests use: two SGIs, a linked PPI and one with no device, then SPIs.
+/// The interrupts that the guests use: two SGIs, a linked PPI and one without a device, then SPIs.
 const USED: [u32; 11] = [0, 5, 27, 23, 33, 34, 40, 41, 64, 70, 255];
-/// Linked: the timer PPI (level), a level SPI, an edge SPI.
+/// Linked interrupts: the timer PPI (level), a level SPI, an edge SPI.
 const LINKS: [(u32, u32); 3] = [(27, 27), (40, 140), (41, 141)];
-/// Edge-triggered besides the SGIs.
+/// Interrupts that are edge-triggered in addition to the SGIs.
 const EDGES: [u32; 3] = [34, 41, 64];
 
-/// One interrupt as the architecture has it, for one vCPU if private.
+/// State of an interrupt as the architecture defines it, for one vCPU if it is private.
 #[derive(Clone, Copy, Debug, Default)]
 #[expect(clippy::struct_excessive_bools, reason = "one a register bit")]
 struct One {
@@ -34,7 +34,8 @@ struct One {
     line: bool,
     active: bool,
     target: Option<usize>,
-    /// A set event came while its vCPU did not listen: it may be taken once more.
+    /// Whether a set event came while the vCPU did not listen: the interrupt may be taken once
+    /// more.
     again: bool,
 }
 
@@ -48,7 +49,7 @@ struct Reference {
     v3: bool,
     vcpus: usize,
     groups: u8,
-    /// By vCPU and then by position in `USED`; SPIs in row 0 only.
+    /// States by vCPU, then by position in `USED`; SPIs are in row 0 only.
     ones: Vec<[One; USED.len()]>,
 }
 
@@ -83,7 +84,7 @@ impl Reference {
         self.ones[if USED[at] < 32 { vcpu } else { 0 }][at]
     }
 
-    /// Whether vCPU `vcpu` could take it, running priority apart.
+    /// Whether vCPU `vcpu` could take the interrupt, ignoring the running priority.
     fn takable(&self, vcpu: usize, at: usize) -> bool {
         let one = self.get(vcpu, at);
         let group = if one.group1 { 2 } else { 1 };
@@ -148,7 +149,7 @@ fn op(vcpus: usize, activate: bool) -> impl Strategy<Value = Op> {
     ]
 }
 
-/// The lines of `mask` (by position in `USED`) in word `w`, as register bits.
+/// Returns the lines of `mask` (by position in `USED`) in word `w` as register bits.
 fn word_of(mask: u16, w: usize) -> u32 {
     let mut word = 0;
     for (at, &intid) in USED.iter().enumerate() {
@@ -162,7 +163,7 @@ fn word_of(mask: u16, w: usize) -> u32 {
 struct Play<V: GicArchitecture> {
     rig: Rig<V>,
     reference: Reference,
-    /// Could be taken at some time since the vCPU last listened.
+    /// Whether an interrupt could be taken at some time since the vCPU last listened.
     lately: Vec<[bool; USED.len()]>,
 }
 
@@ -194,7 +195,8 @@ impl<V: GicArchitecture> Play<V> {
             Op::Enable(vcpu, mask, on) => {
                 for w in words {
                     let base = if on { ISENABLER } else { ICENABLER };
-                    // Reference first: the machine may move on within the write.
+                    // The reference changes first, because the machine may proceed within the
+                    // write.
                     for at in Self::chosen(mask, w) {
                         if self.reference.v3 || USED[at] >= 16 {
                             self.reference.one(vcpu, at).enabled = on;
@@ -219,8 +221,8 @@ impl<V: GicArchitecture> Play<V> {
                 }
             }
             Op::Activate(vcpu, mut mask, on) => {
-                // What a guest handles now it does not also deactivate by register: its later end
-                // would have no list register.
+                // The guest does not deactivate an interrupt by register while it handles it: the
+                // later end of the interrupt would have no list register.
                 for core in &self.rig.cores {
                     for &(intid, _, _) in &core.running {
                         if let Some(at) = USED.iter().position(|&u| u == intid) {
@@ -330,8 +332,8 @@ impl<V: GicArchitecture> Play<V> {
             return;
         }
         let vcpu = 0;
-        // The driver silences a linked device only in its handler: see the module's notes on lines
-        // that fall while they wait.
+        // The driver makes a linked device quiet only in its handler: see the module's notes on
+        // lines that fall while they wait.
         if link.is_some() && !high && !self.reference.get(vcpu, at).active {
             return;
         }
@@ -367,7 +369,7 @@ impl<V: GicArchitecture> Play<V> {
                 one.latch = true;
                 one.again |= late;
             } else if late {
-                // Its group may be another when it arrives.
+                // Its group may have changed by the time it arrives.
                 one.again = true;
             }
         }
@@ -410,7 +412,7 @@ impl<V: GicArchitecture> Play<V> {
         self.rig.run();
     }
 
-    /// Notes what can be taken now.
+    /// Notes the interrupts that can be taken now.
     fn note(&mut self) {
         for vcpu in 0..self.reference.vcpus {
             for at in 0..USED.len() {
@@ -426,7 +428,8 @@ impl<V: GicArchitecture> Play<V> {
         }
     }
 
-    /// With all kicks arrived, registers and the highest pending interrupts are the reference's.
+    /// Checks that, after all kicks have arrived, registers and highest pending interrupts equal
+    /// the reference's.
     fn compare(&mut self) {
         let late = !self.rig.prompt;
         self.rig.settle();
@@ -443,7 +446,7 @@ impl<V: GicArchitecture> Play<V> {
                     let one = self.reference.one(vcpu, at);
                     let is = |word: u32| word >> bit & 1 != 0;
                     // A set event that met a list register in flight may count once more; on a line
-                    // that is high this shows only as the line falls.
+                    // that is high this shows only when the line falls.
                     if one.again && is(pending) && !one.pending() {
                         one.latch = intid >= 16 || V::V3;
                     }
@@ -476,7 +479,8 @@ impl<V: GicArchitecture> Play<V> {
         }
     }
 
-    /// SGIs that were sent while their receiver did not listen may have merged or not.
+    /// Adopts the SGIs' state: those sent while their receiver did not listen may have merged or
+    /// not.
     fn adopt_sgis(&mut self, vcpu: usize) {
         let pending = self.read(vcpu, vcpu, ISPENDR, 0);
         for (at, intid) in USED.into_iter().enumerate().take(2) {
@@ -505,7 +509,7 @@ impl<V: GicArchitecture> Play<V> {
         }
     }
 
-    /// The guest opens everything and handles all there is: nothing may be left.
+    /// Lets the guest enable everything and handle all interrupts: none may be left.
     fn finish(&mut self) {
         self.rig.settle();
         for vcpu in 0..self.reference.vcpus {
@@ -579,7 +583,7 @@ proptest! {
         play::<V2>(vcpus, lrs, true, &ops);
     }
 
-    /// Active bits written too, with a list register for every interrupt.
+    /// Also writes active bits, with a list register for every interrupt.
     #[test]
     fn active_registers_are_the_architecture_s(
         (vcpus, ops) in (1usize..=4).prop_flat_map(|v| (Just(v), ops(v, true)))
@@ -588,7 +592,7 @@ proptest! {
         play::<V2>(vcpus, 16, true, &ops);
     }
 
-    /// Kicks arrive when they like.
+    /// Kicks arrive at random times.
     #[test]
     fn late_kicks_lose_nothing(
         (vcpus, lrs, ops) in (2usize..=4, 1usize..=6)
@@ -598,14 +602,14 @@ proptest! {
         play::<V2>(vcpus, lrs, false, &ops);
     }
 
-    /// What the short paths take, and which physical lines are enabled, follows each change.
+    /// The values for the short paths and the enabled physical lines follow each change.
     #[test]
     fn the_short_paths_follow_each_change(accesses in accesses()) {
         follow::<V3>(&accesses);
         follow::<V2>(&accesses);
     }
 
-    /// No access of any address, size and value panics or leaves the rig restless.
+    /// No access of any address, size and value panics or prevents the rig from coming to rest.
     #[test]
     fn hostile_accesses_are_harmless(accesses in accesses()) {
         hostile(&mut Rig::<V3>::new(4, 4, &LINKS), &accesses);
@@ -615,7 +619,7 @@ proptest! {
 
 pub type Access = (usize, usize, bool, u64, u32, u64, bool);
 
-/// Accesses of four vCPUs to registers and what is none.
+/// Returns accesses of four vCPUs to registers and to offsets without a register.
 pub fn accesses() -> impl Strategy<Value = Vec<Access>> {
     prop::collection::vec(
         (
@@ -631,7 +635,7 @@ pub fn accesses() -> impl Strategy<Value = Vec<Access>> {
     )
 }
 
-/// Makes the accesses, and has the vCPUs take and end what comes.
+/// Makes the accesses, and lets the vCPUs take and end the interrupts that come.
 pub fn hostile<V: GicArchitecture>(rig: &mut Rig<V>, accesses: &[Access]) {
     for &(vcpu, target, redistributor, offset, size, value, write) in accesses {
         match (redistributor, write) {
@@ -655,15 +659,15 @@ pub fn hostile<V: GicArchitecture>(rig: &mut Rig<V>, accesses: &[Access]) {
     }
 }
 
-/// The values that the short paths take, and which physical SPIs are enabled.
+/// Returns the values for the short paths, and which physical SPIs are enabled.
 fn derived<V: GicArchitecture>(rig: &mut Rig<V>) -> (Vec<V::Raw>, Vec<bool>) {
     let private = rig.gic.vcpu.iter().flat_map(|vcpu| vcpu.ready);
     let values = private.chain(rig.gic.ready).collect();
     (values, LINKS[1..].iter().map(|link| rig.board.line(0, link.1).enabled).collect())
 }
 
-/// Makes the accesses, writes the group enables and switches vCPUs in between. After each, to
-/// derive everything anew changes nothing.
+/// Makes the accesses, and writes the group enables and switches vCPUs in between. Checks after
+/// each that deriving everything again changes nothing.
 fn follow<V: GicArchitecture>(accesses: &[Access]) {
     let mut rig = Rig::<V>::new(4, 4, &LINKS);
     for w in 0..8 {

@@ -1,5 +1,5 @@
-//! What other vCPUs write between a core's acknowledge of a physical interrupt and its delivery,
-//! for which the core waits for the VM's lock.
+//! Writes of other vCPUs between a core's acknowledge of a physical interrupt and its delivery, for
+//! which the core waits for the VM's lock.
 
 use super::super::{V2, V3};
 use super::{GicAccess, GicArchitecture, Rig, route};
@@ -33,7 +33,7 @@ fn rig<V: GicArchitecture>() -> Rig<V> {
     rig
 }
 
-/// Takes a vCPU off its core, on which nothing of its VM is left.
+/// Takes a vCPU off its core and checks that none of its VM's state is left there.
 fn leave<V: GicArchitecture>(rig: &mut Rig<V>, vcpu: usize) {
     rig.board.here = Some(vcpu);
     let kick = rig.on(vcpu, |gic, _, hw| gic.save(vcpu, hw));
@@ -54,7 +54,7 @@ fn enter<V: GicArchitecture>(rig: &mut Rig<V>, vcpu: usize) {
     rig.kick(kick);
 }
 
-/// Has vCPU 1 write the bit of an interrupt of vCPU 0, or of an SPI below 64, in the registers at
+/// Lets vCPU 1 write the bit of an interrupt of vCPU 0, or of an SPI below 64, in the registers at
 /// this offset.
 fn write_bit(rig: &mut Rig<V3>, register: u64, intid: u32) {
     let (redistributor, offset) =
@@ -63,8 +63,8 @@ fn write_bit(rig: &mut Rig<V3>, register: u64, intid: u32) {
     rig.store(access, 1 << (intid & 31));
 }
 
-/// Another vCPU sets a timer's PPI pending between its acknowledge and its delivery, and the vCPU
-/// that it came to leaves the core then.
+/// Another vCPU sets a timer's PPI pending between the PPI's acknowledge and its delivery, and the
+/// vCPU that the PPI came to leaves the core then.
 #[test]
 fn a_latch_set_after_the_acknowledge_is_taken_back() {
     for intid in [27, 30, 40] {
@@ -76,7 +76,7 @@ fn a_latch_set_after_the_acknowledge_is_taken_back() {
         rig.deliver(0);
         assert!(!rig.board.line(0, pintid).latch, "{intid} stays pending");
         rig.run();
-        // Both are one interrupt, which the guest has not acknowledged.
+        // Both make one interrupt, which the guest has not acknowledged.
         assert_eq!(rig.acknowledge(0).map(|entry| entry.intid.0), Some(intid));
         rig.board.line(0, pintid).high = false;
         rig.end(0);
@@ -85,8 +85,8 @@ fn a_latch_set_after_the_acknowledge_is_taken_back() {
     }
 }
 
-/// Another vCPU makes an interrupt active and inactive again between its acknowledge and its
-/// delivery: physically it is inactive then, and comes once more.
+/// Another vCPU makes an interrupt active and inactive again between the interrupt's acknowledge
+/// and its delivery: it is then physically inactive, and comes once more.
 #[test]
 fn an_interrupt_made_inactive_in_flight_comes_once() {
     for (intid, pintid) in [(27, 27), (40, 140)] {
@@ -97,7 +97,7 @@ fn an_interrupt_made_inactive_in_flight_comes_once() {
             write_bit(&mut rig, register, intid);
         }
         rig.deliver(0);
-        // Checks that no INTID is in two list registers.
+        // This checks that no INTID is in two list registers.
         rig.run();
         assert_eq!(rig.acknowledge(0).map(|entry| entry.intid.0), Some(intid));
         rig.board.line(0, pintid).high = false;
@@ -106,20 +106,20 @@ fn an_interrupt_made_inactive_in_flight_comes_once() {
     }
 }
 
-/// A step: what it is, by whom, and its values.
+/// A step: its kind, the vCPU that does it, and its values.
 type Step = (u8, usize, usize, u32, bool);
 
 fn play<V: GicArchitecture>(steps: &[Step]) {
     let mut rig = rig::<V>();
     let mut away = [false; 2];
     for &(step, vcpu, owner, value, on) in steps {
-        // A core between acknowledge and delivery does nothing else, and one that another VM has
-        // runs nothing of this one.
+        // A core between acknowledge and delivery does nothing else, and a core that another VM has
+        // runs no code of this VM.
         let busy = rig.in_flight[vcpu].is_some();
         let (_, pintid) = LINKS[value as usize & 3];
         match step {
             0..4 if !busy && !away[vcpu] => drop(rig.take(vcpu)),
-            // A core that another VM has takes SPIs of this one.
+            // A core that another VM has still takes SPIs of this VM.
             4..6 => {
                 rig.deliver(vcpu);
                 rig.run();
@@ -159,8 +159,8 @@ fn play<V: GicArchitecture>(steps: &[Step]) {
                 }
             }
         }
-        // What EL2 has made pending physically, of lines that no edge makes pending, is what the
-        // model has asked for.
+        // The physical pending state that EL2 has set, of lines that no edge makes pending, equals
+        // what the model has requested.
         for vcpu in 0..2 {
             for (intid, pintid) in LINKS {
                 let private = intid < 32;
@@ -183,7 +183,8 @@ fn play<V: GicArchitecture>(steps: &[Step]) {
 }
 
 proptest! {
-    // A race takes three steps of the right kind in the right order: 256 cases seldom have it.
+    // A race takes three steps of the right kind in the right order, which 256 cases seldom
+    // contain.
     #![proptest_config(ProptestConfig {
         cases: ProptestConfig::default().cases.max(2_000),
         failure_persistence: None,

@@ -1,4 +1,4 @@
-//! One test a register group, named by the manual's section.
+//! One test for each group of registers, named by the manual's section.
 
 use super::super::lr::{Backing, Entry, ListRegisterState};
 use super::super::{
@@ -13,7 +13,7 @@ use weir_units::IntId;
 
 const PENDING: ListRegisterState = ListRegisterState { pending: true, active: false };
 
-/// A VM with its groups on and SPI 1 (INTID 33) enabled at `priority`.
+/// Returns a VM with its groups enabled and SPI 1 (INTID 33) enabled at `priority`.
 fn with_33<V: GicArchitecture>(vcpus: usize, priority: u64) -> Rig<V> {
     let mut rig = Rig::<V>::new(vcpus, 4, &[(27, 27), (40, 140)]);
     rig.write(0, 0, 4, 3);
@@ -199,7 +199,7 @@ fn routes_of_gicv3() {
     assert_eq!(rig.read(0, offset, 8), 0xaa_80ff_0102);
     assert_eq!(rig.read(0, offset, 4), 0x80ff_0102);
     assert_eq!(rig.read(0, offset + 4, 4), 0xaa);
-    // Any vCPU: vCPU 0 takes it.
+    // Any vCPU may take it: vCPU 0 does.
     assert_eq!(rig.gic.set_level(IntId(33), true), VcpuMask::only(0));
     assert_eq!(rig.gic.set_level(IntId(33), false), VcpuMask::NONE);
     rig.write(0, offset, 4, 2);
@@ -210,7 +210,7 @@ fn routes_of_gicv3() {
     assert_eq!(kick, VcpuMask::only(2));
     rig.kick(kick);
     assert_eq!(rig.cores[2].highest().unwrap().1.intid.0, 33);
-    // It moves with its route.
+    // The interrupt moves when its route changes.
     rig.write(0, offset, 8, 1);
     assert!(rig.cores[2].highest().is_none());
     assert_eq!(rig.cores[1].highest().unwrap().1.intid.0, 33);
@@ -274,7 +274,7 @@ fn sgi_registers_of_gicv2() {
     rig.write(0, 0xf10, 4, 0x0200_0000);
     assert_eq!(rig.read(0, 0xf20, 4), 0x0401_0000);
     assert_eq!(rig.bank_read(0, 0, 0x200, 4), 0b1100);
-    // Each sender's comes once, with its number.
+    // The SGI of each sender comes once, with the sender's number.
     let mut seen = Vec::new();
     while let Some(entry) = rig.acknowledge(0) {
         seen.push((entry.intid.0, entry.backing));
@@ -286,8 +286,8 @@ fn sgi_registers_of_gicv2() {
     assert_eq!(rig.read(0, 0x200, 4), 0, "ISPENDR does not set SGIs");
 }
 
-/// A store to GICD_SGIR sends as a system register does: one list register write at a receiver that
-/// can take the SGI, and no refresh.
+/// A store to GICD_SGIR sends an SGI like a system register does: with one list register write at a
+/// receiver that can take the SGI, and without a refresh.
 #[test]
 fn gicd_sgir_is_posted() {
     let mut rig = with_33::<V2>(3, 0);
@@ -304,10 +304,10 @@ fn gicd_sgir_is_posted() {
         assert_eq!(entry, (vcpu != 1).then_some((5, from_1)), "all but the sender");
         assert_eq!(rig.cores[vcpu].writes - before, usize::from(vcpu != 1));
     }
-    // To itself: at once.
+    // An SGI to the sender itself comes at once.
     rig.write(1, 0xf00, 4, 0x0200_0006);
     assert_eq!(rig.cores[1].highest().map(|(_, entry)| entry.intid.0), Some(6));
-    // Only a store of 32 bits, and only on GICv2.
+    // This applies only to a store of 32 bits, and only on GICv2.
     let at = |offset, size| GicAccess { vcpu: 1, redistributor: None, offset, size };
     for (offset, size) in [(0xf00, 1), (0xf00, 2), (0xf00, 8), (0xf04, 4), (0xf01, 4)] {
         assert!(!at(offset, size).is_sgir::<V2>(), "{offset:#x}/{size}");
@@ -318,7 +318,7 @@ fn gicd_sgir_is_posted() {
     assert_eq!(rig.bank_read(1, 1, 0x200, 4), 1 << 6);
 }
 
-/// IHI0048B 4.3.15: what cannot be taken stays pending, with all of its senders.
+/// IHI0048B 4.3.15: an SGI that can't be taken stays pending, with all of its senders.
 #[test]
 fn gicd_sgir_while_the_distributor_is_off() {
     let mut rig = Rig::<V2>::new(3, 4, &[]);
@@ -408,7 +408,7 @@ fn sgi_words_keep_senders_apart() {
     assert!(sgis.is_empty(5));
 }
 
-/// A receiver that takes its SGIs when it is notified gets those of all senders.
+/// A receiver that takes its SGIs when it is notified gets the SGIs of all senders.
 #[test]
 fn sgis_of_concurrent_senders_are_complete() {
     const ROUNDS: usize = 2_000;
@@ -423,7 +423,7 @@ fn sgis_of_concurrent_senders_are_complete() {
         for round in 1..=ROUNDS {
             let sgi = Sgi { intid: IntId(9), group1: false, targets: VcpuMask::only(3) };
             notified.fetch_add(sgis.post(sender, sgi).iter().count(), Ordering::SeqCst);
-            // The next one after the receiver has this one.
+            // The next SGI is sent after the receiver has taken this one.
             while taken.load(Ordering::SeqCst) >> (16 * (sender / 4)) & 0xffff < round {
                 wait();
             }
@@ -448,8 +448,8 @@ fn sgis_of_concurrent_senders_are_complete() {
     });
 }
 
-/// A linked PPI: enables go to the own core only, one list register write delivers, the end comes
-/// back.
+/// A linked PPI: enables go to its own core only, one list register write delivers it, and its end
+/// is signaled back.
 #[test]
 fn timer_interrupt() {
     let mut rig = with_33::<V3>(2, 0);
@@ -468,7 +468,7 @@ fn timer_interrupt() {
     assert_eq!(rig.redist_read(0, 1, 0x1_0300, 4), 0);
 }
 
-/// A line that is still high at its end comes again, one that is low does not.
+/// A line that is still high at the interrupt's end comes again; a line that is low does not.
 #[test]
 fn level_line_is_raised_again() {
     let mut rig = with_33::<V3>(1, 0);
@@ -516,7 +516,7 @@ fn intentions_for_another_core() {
     assert!(rig.cores[0].entries().any(|e| e.state.active && e.intid.0 == 33));
 }
 
-/// An edge that is set pending while nothing stands in its way costs one list register write.
+/// Setting an edge pending costs one list register write if nothing prevents the interrupt.
 #[test]
 fn set_pending_at_oneself() {
     let mut rig = with_33::<V3>(2, 0);
@@ -532,8 +532,8 @@ fn set_pending_at_oneself() {
     }
 }
 
-/// An edge that comes after its line was routed away waits for the end on the old vCPU, then goes
-/// to the new one.
+/// An edge that comes after its line was routed to another vCPU waits for the interrupt's end on
+/// the old vCPU, then goes to the new one.
 #[test]
 fn moved_while_active() {
     let mut rig = with_33::<V3>(2, 0);
@@ -549,7 +549,8 @@ fn moved_while_active() {
     assert_eq!(rig.acknowledge(1).unwrap().intid.0, 33);
 }
 
-/// More waits than there are list registers: the most urgent have one, and NPIE asks for the rest.
+/// More interrupts wait than there are list registers: the most urgent ones get them, and NPIE asks
+/// for the rest.
 #[test]
 fn more_interrupts_than_list_registers() {
     let mut rig = with_33::<V3>(1, 0);
@@ -590,7 +591,7 @@ fn a_free_list_register_goes_to_the_most_urgent() {
     assert!(rig.board.line(0, 140).active, "it waits");
 }
 
-/// A restart leaves nothing, in the model or in the physical distributor.
+/// After a restart no state is left, neither in the model nor in the physical distributor.
 #[test]
 fn reset() {
     let mut rig = with_33::<V3>(2, 0);
@@ -618,7 +619,8 @@ fn reset() {
     assert_eq!(rig.acknowledge(0).unwrap().intid.0, 40);
 }
 
-/// What comes while a vCPU is on no core (taken off, or powered down) waits for its return.
+/// Interrupts that come while a vCPU is on no core (taken off, or powered down) wait for its
+/// return.
 #[test]
 fn interrupts_for_a_switched_out_vcpu() {
     let mut rig = with_33::<V3>(2, 0);
@@ -646,8 +648,9 @@ fn interrupts_for_a_switched_out_vcpu() {
     assert!(!rig.board.line(0, 140).active);
 }
 
-/// A linked level line is pending while it is high or ISPENDR's latch is set; the acknowledge
-/// clears the latch, and so does ICPENDR (IHI0069H 4.1.2, IHI0048B 4.3.7 and figure 4-10).
+/// A linked level line is pending while the line is high or its latch in ISPENDR is set; the
+/// acknowledge clears the latch, and so does ICPENDR (IHI0069H 4.1.2, IHI0048B 4.3.7 and figure
+/// 4-10).
 #[test]
 fn latch_of_a_linked_level_line() {
     for intid in [27, 40] {
@@ -672,7 +675,8 @@ fn latch<V: GicArchitecture>(intid: u32) {
     rig.word_write(0, ISENABLER, w, bit);
     let comes = |rig: &mut Rig<V>| rig.acknowledge(0).map(|entry| entry.intid.0) == Some(intid);
 
-    // The latch alone, acknowledged; then the line, which is no latch when it is made active.
+    // The latch alone is set and acknowledged; then the line, which sets no latch when it is made
+    // active.
     rig.word_write(0, ISPENDR, w, bit);
     assert!(comes(&mut rig));
     assert_eq!(rig.word_read(0, ISPENDR, w), 0);
@@ -685,7 +689,7 @@ fn latch<V: GicArchitecture>(intid: u32) {
     rig.word_write(0, ICACTIVER, w, bit);
     assert!(!comes(&mut rig));
 
-    // A latch that waits outlives disabling, and comes once.
+    // A latch that waits survives disabling, and comes once.
     rig.word_write(0, ISPENDR, w, bit);
     for _ in 0..2 {
         rig.word_write(0, ICENABLER, w, bit);
@@ -697,7 +701,7 @@ fn latch<V: GicArchitecture>(intid: u32) {
     rig.end(0);
     assert!(!comes(&mut rig));
 
-    // Set while the line has made it pending: one acknowledge takes both.
+    // The latch is set while the line is high: one acknowledge takes both.
     rig.board.line(0, pintid).high = true;
     rig.run();
     rig.word_write(0, ISPENDR, w, bit);
@@ -705,7 +709,7 @@ fn latch<V: GicArchitecture>(intid: u32) {
     rig.board.line(0, pintid).high = false;
     assert_eq!(rig.word_read(0, ISPENDR, w), 0);
     rig.end(0);
-    // It is there when the line has fallen.
+    // The latch is still set after the line has fallen.
     rig.board.line(0, pintid).high = true;
     rig.run();
     rig.word_write(0, ISPENDR, w, bit);
@@ -714,14 +718,14 @@ fn latch<V: GicArchitecture>(intid: u32) {
     assert_eq!(rig.word_read(0, ISPENDR, w), bit);
     rig.word_write(0, ISENABLER, w, bit);
     assert!(comes(&mut rig));
-    // Set while active: it comes again.
+    // The latch is set while the interrupt is active: the interrupt comes again.
     rig.word_write(0, ISPENDR, w, bit);
     rig.end(0);
     assert!(comes(&mut rig));
     rig.end(0);
     assert!(!comes(&mut rig));
 
-    // ICPENDR clears the latch and not the line.
+    // ICPENDR clears the latch but not the line.
     rig.word_write(0, ISPENDR, w, bit);
     rig.word_write(0, ICPENDR, w, bit);
     assert!(!comes(&mut rig));
@@ -732,15 +736,15 @@ fn latch<V: GicArchitecture>(intid: u32) {
     rig.board.line(0, pintid).high = false;
     rig.end(0);
 
-    // All is over: the short path serves it again.
+    // All of these are over: the short path is used again.
     rig.cores[0].writes = 0;
     rig.board.line(0, pintid).high = true;
     rig.run();
     assert_eq!(rig.cores[0].writes, 1, "one list register write");
 }
 
-/// An edge that comes again while its interrupt is active waits in the model, since its list
-/// register must not put it before a more urgent one that has none.
+/// An edge that comes again while its interrupt is active waits in the model, because its list
+/// register must not give it precedence over a more urgent one that has no list register.
 #[test]
 fn a_repeated_edge_queues_behind_more_urgent_ones() {
     let mut rig = Rig::<V3>::new(1, 2, &[]);
@@ -785,8 +789,8 @@ fn nested_interrupts_end_in_their_order() {
     assert_eq!(rig.read(0, 0x304, 4), 0);
 }
 
-/// A line that moves to another vCPU while it is active comes there after its end, also where the
-/// old vCPU reads its list registers for another reason before it is asked.
+/// A line that moves to another vCPU while it is active comes there after its end, even if the old
+/// vCPU reads its list registers for another reason before it is asked.
 #[test]
 fn an_end_that_was_seen_early_is_not_forgotten() {
     let mut rig = with_33::<V3>(2, 0);
@@ -798,7 +802,7 @@ fn an_end_that_was_seen_early_is_not_forgotten() {
         rig.write(0, 0x6000 + 8 * intid, 8, 1);
     }
     rig.prompt = false;
-    // With a kick outstanding vCPU 1 chooses with care, and so asks vCPU 0.
+    // With a kick outstanding vCPU 1 takes the careful path, which asks vCPU 0.
     rig.set_level(33, true);
     rig.end(0);
     rig.arrive(1);

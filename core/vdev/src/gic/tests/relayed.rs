@@ -1,4 +1,4 @@
-//! Lines that are relayed: one physical interrupt that moves from owner to owner.
+//! Relayed lines: a physical interrupt that is passed from owner to owner.
 
 use super::{GicArchitecture, Rig};
 use crate::gic::{V2, V3};
@@ -6,7 +6,8 @@ use weir_units::IntId;
 
 const LINE: u32 = 39;
 
-/// One vCPU with the line relayed, not linked; the board's run() delivers it as if it were linked.
+/// Returns one vCPU with the line relayed, not linked; the board's `run` delivers it as if it were
+/// linked.
 fn rig<V: GicArchitecture>() -> Rig<V> {
     let mut rig = Rig::<V>::new(1, 4, &[]);
     rig.gic.relay(IntId(LINE), IntId(LINE));
@@ -29,7 +30,7 @@ fn is_active<V: GicArchitecture>(rig: &mut Rig<V>) -> bool {
 fn comes_once_for_each_end<V: GicArchitecture>(edge: bool) {
     let mut rig = rig::<V>();
     if edge {
-        // What the guest makes of it changes nothing of its end.
+        // The guest's configuration of the line does not change how its interrupt ends.
         rig.write(0, 0xc00 + 8, 4, 2 << (2 * (LINE - 32)));
     }
     rig.run();
@@ -38,7 +39,7 @@ fn comes_once_for_each_end<V: GicArchitecture>(edge: bool) {
     rig.run();
     assert_eq!(rig.acknowledge(0).map(|entry| entry.intid.0), Some(LINE));
     assert!(is_active(&mut rig));
-    // Its device is quiet when it ends; then not.
+    // The device is quiet when its interrupt ends; the second time it is not.
     rig.board.line(0, LINE).high = false;
     assert_eq!(rig.end(0), Some(LINE));
     assert!(!is_active(&mut rig) && rig.acknowledge(0).is_none());
@@ -74,7 +75,7 @@ fn only_interrupts_not_yet_taken_can_be_withdrawn() {
     assert!(!rig.gic.withdraw(IntId(LINE)), "in a list register");
     assert!(rig.acknowledge(0).is_some());
     assert!(!rig.gic.withdraw(IntId(LINE)), "being handled");
-    // Off the core it still is.
+    // The interrupt is still being handled while the vCPU is off the core.
     let _ = rig.on(0, |gic, _, hw| gic.save(0, hw));
     assert!(!rig.gic.withdraw(IntId(LINE)));
     rig.board.line(0, LINE).high = false;
@@ -83,7 +84,7 @@ fn only_interrupts_not_yet_taken_can_be_withdrawn() {
     assert!(rig.gic.withdraw(IntId(LINE)) && !is_active(&mut rig));
 }
 
-/// What a guest does to its own view of a line that another has is no end of that one's.
+/// A guest's change of its own view of a line does not end the interrupt of the line's owner.
 #[test]
 fn a_guest_ends_only_what_came_to_it() {
     let mut rig = rig::<V3>();

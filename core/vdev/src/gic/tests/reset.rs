@@ -9,7 +9,7 @@ use weir_units::IntId;
 
 const ISENABLER: u64 = 0x100;
 
-/// Linked: a PPI, and SPIs in two words, more of them than a step takes.
+/// Linked interrupts: a PPI, and more SPIs in two words than a step handles.
 const LINKS: [(u32, u32); 12] = [
     (27, 27),
     (33, 140),
@@ -27,7 +27,7 @@ const LINKS: [(u32, u32); 12] = [
 /// A relayed line.
 const RELAYED: u32 = 39;
 
-/// A GIC that was never used, with the links and the relayed line.
+/// Returns a GIC that was never used, with the links and the relayed line.
 fn fresh<V: GicArchitecture>(vcpus: usize) -> Gic<V> {
     let mut gic = Gic::new(vcpus, 4);
     for (intid, pintid) in LINKS {
@@ -45,7 +45,7 @@ fn rig<V: GicArchitecture>(vcpus: usize) -> Rig<V> {
     rig
 }
 
-/// Sets the input of all physical lines, of the relayed one too, and lets interrupts come.
+/// Sets the inputs of all physical lines, including the relayed one, and lets interrupts come.
 fn set_lines<V: GicArchitecture>(rig: &mut Rig<V>, value: u32) {
     for (n, (_, pintid)) in rig.links.clone().into_iter().enumerate().skip(1) {
         let line = rig.board.line(0, pintid);
@@ -55,8 +55,8 @@ fn set_lines<V: GicArchitecture>(rig: &mut Rig<V>, value: u32) {
     rig.run();
 }
 
-/// Enables all lines of four vCPUs, and uses them as `uses` says: accesses, then the inputs of the
-/// physical lines. Then ends the boot, and resets the GIC; `between` are the inputs after each
+/// Enables all lines of four vCPUs, and uses them according to `uses`: accesses, then the inputs of
+/// the physical lines. Then ends the boot and resets the GIC; `between` are the inputs after each
 /// step.
 fn reset<V: GicArchitecture + Debug>(uses: &[(Vec<Access>, u32)], between: &[u32]) {
     let mut rig = rig::<V>(4);
@@ -66,17 +66,17 @@ fn reset<V: GicArchitecture + Debug>(uses: &[(Vec<Access>, u32)], between: &[u32
     }
     for (accesses, lines) in uses {
         set_lines(&mut rig, *lines);
-        // No device of the VM's own raises the relayed line.
+        // No device of the VM itself raises the relayed line.
         let own = |access: &&Access| access.3 as u32 != RELAYED && access.5 as u32 != RELAYED;
         hostile(&mut rig, &accesses.iter().filter(own).copied().collect::<Vec<_>>());
     }
     rig.leave_all();
     rig.sgis.clear();
-    // The vCPUs that were kicked are off their cores.
+    // The vCPUs that were kicked are already off their cores.
     (rig.prompt, rig.kicks) = (false, VcpuMask::NONE);
     let mut between = between.iter().cycle();
     rig.reset(|rig| {
-        // The reset does not disable the relayed line, which is low.
+        // The reset does not disable the relayed line, so it stays low here.
         set_lines(rig, between.next().unwrap() & !(1 << LINKS.len()));
     });
     assert_eq!(format!("{:?}", rig.gic), format!("{:?}", fresh::<V>(4)));
@@ -92,8 +92,8 @@ fn reset<V: GicArchitecture + Debug>(uses: &[(Vec<Access>, u32)], between: &[u32
 proptest! {
     #![proptest_config(ProptestConfig { max_shrink_iters: 400, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// After the last step nothing is left of the boot before, whatever its guest did and whichever
-    /// interrupts come between two steps.
+    /// After the last step no state of the previous boot is left, whatever its guest did and
+    /// whichever interrupts come between two steps.
     #[test]
     fn a_reset_gic_is_as_a_new_one(
         uses in prop::collection::vec((accesses(), any::<u32>()), 1..4),
@@ -124,8 +124,8 @@ fn a_step_of_a_reset_has_a_bound() {
     accesses_per_step::<V2>();
 }
 
-/// An interrupt that a core has acknowledged, and delivers after its line's step, stays until the
-/// next boot, which can take the line's interrupts after it.
+/// An interrupt that a core has acknowledged, and delivers after the reset step of its line, stays
+/// until the next boot, which can take the line's later interrupts.
 fn delivered_late<V: GicArchitecture>(intid: u32, pintid: u32, after: usize) {
     let mut rig = rig::<V>(2);
     rig.leave_all();
@@ -145,7 +145,7 @@ fn delivered_late<V: GicArchitecture>(intid: u32, pintid: u32, after: usize) {
     if intid == RELAYED {
         assert!(rig.gic.is_high(IntId(intid)));
     } else {
-        // Given back.
+        // The interrupt was deactivated.
         assert!(!rig.board.line(0, pintid).active);
     }
     rig.write(0, 0, 4, 3);
@@ -172,8 +172,8 @@ fn an_interrupt_on_its_way_outlasts_a_reset() {
     }
 }
 
-/// After the end of a boot, and before the reset, a relayed line can go to another VM, also one
-/// that the guest had taken. From then on the reset leaves it alone.
+/// After the end of a boot and before the reset, a relayed line can be given to another VM, even
+/// one that the guest had taken. From then on the reset does not touch it.
 #[test]
 fn a_boot_that_ends_can_give_up_a_line() {
     let mut rig = rig::<V3>(2);
@@ -191,7 +191,7 @@ fn a_boot_that_ends_can_give_up_a_line() {
     rig.board.line(0, RELAYED).high = false;
     rig.on(0, |gic, _, hw| gic.release_relayed(IntId(RELAYED), hw));
     assert!(!rig.board.line(0, RELAYED).active && rig.gic.withdraw(IntId(RELAYED)));
-    // It comes once more, and can be withdrawn.
+    // The line comes once more, and can be withdrawn.
     rig.board.line(0, RELAYED).high = true;
     rig.run();
     assert!(rig.gic.is_high(IntId(RELAYED)));
@@ -202,7 +202,8 @@ fn a_boot_that_ends_can_give_up_a_line() {
     assert!(rig.board.line(0, RELAYED).active, "it came to another");
 }
 
-/// An interrupt that comes before its line's step disables its line, and is dropped by that step.
+/// An interrupt that comes before the reset step of its line disables the line, and is dropped by
+/// that step.
 #[test]
 fn no_step_of_a_reset_forwards_interrupts() {
     let mut rig = rig::<V3>(1);

@@ -1,4 +1,4 @@
-//! What a vCPU in WFI waits for.
+//! The interrupts that end a vCPU's wait in WFI.
 
 use super::super::{Signaling, V2, V3};
 use super::{GicArchitecture, Rig};
@@ -10,7 +10,8 @@ const ISACTIVER: u64 = 0x300;
 const ICACTIVER: u64 = 0x380;
 const TIMER: u32 = 1 << 27;
 
-/// Both groups on, this priority mask, binary points that make each priority a group of its own.
+/// Returns an interface with both groups enabled, this priority mask, and binary points with which
+/// each priority is a group of its own.
 const fn interface(mask: u32) -> Signaling {
     Signaling::new(mask << 24 | 2 << 21 | 3 << 18 | 0b11, 0)
 }
@@ -27,15 +28,15 @@ fn mask_groups_and_running_priority_hold_back() {
     assert_eq!(passes(interface(0)), [0; 2]);
     assert_eq!(passes(Signaling::new(0xf8 << 24 | 2 << 21 | 3 << 18 | 0b01, 0)), [31, 0]);
     assert_eq!(passes(Signaling::new(0xf8 << 24 | 2 << 21 | 3 << 18 | 0b10, 0)), [0, 31]);
-    // 0x50 is active, and 0xa0 below it.
+    // 0x50 is active, and so is the less urgent 0xa0.
     let active = 1 << (0x50 >> 3) | 1 << (0xa0 >> 3);
     assert_eq!(passes(Signaling::new(0xf8 << 24 | 2 << 21 | 3 << 18 | 0b11, active)), [10; 2]);
-    // Binary points of 5: what differs in bits 7 and 6, in group 1 in bit 7 down to 5, preempts.
+    // Binary points of 5: a difference in bits 7 and 6 preempts, in group 1 one in bits 7 to 5.
     let points = Signaling::new(0xf8 << 24 | 5 << 21 | 5 << 18 | 0b11, active);
     assert_eq!(passes(points), [8, 8]);
     let points = Signaling::new(0xf8 << 24 | 6 << 21 | 5 << 18 | 0b11, active);
     assert_eq!(passes(points), [0, 8]);
-    // CBPR: group 0's holds for both.
+    // CBPR: the binary point of group 0 applies to both groups.
     let common = Signaling::new(0xf8 << 24 | 6 << 21 | 5 << 18 | 1 << 4 | 0b11, active);
     assert_eq!(passes(common), [0, 0]);
 }
@@ -74,7 +75,7 @@ fn waits<V: GicArchitecture>() {
         rig.set_level(33, true);
         rig.run();
         rig.gic.fold(0, &rig.cores[0]);
-        // It is more urgent than the mask.
+        // The interrupt is more urgent than the mask.
         assert!(rig.gic.has_pending(0, interface(0x88)));
         assert!(!rig.gic.has_pending(0, interface(0x80)));
     }
@@ -86,7 +87,7 @@ fn a_wait_ends_by_what_the_interface_signals() {
     waits::<V2>();
 }
 
-/// A vCPU off its core waits for a timer only while its interrupt could be signaled, and is
+/// A vCPU off its core waits for a timer only while the timer's interrupt could be signaled, and is
 /// notified if that changes.
 fn timers<V: GicArchitecture>() {
     let mut rig = Rig::<V>::new(2, 4, &[(27, 27)]);
@@ -110,7 +111,7 @@ fn timers<V: GicArchitecture>() {
     if !V::V3 {
         return;
     }
-    // Another vCPU's writes to the redistributor.
+    // Another vCPU writes to the redistributor.
     for (offset, size, value) in [(ISENABLER, 4, TIMER), (0x400 + 27, 1, 0x40), (0x80, 4, TIMER)] {
         let _ = rig.on(0, |gic, _, hw| gic.save(0, hw));
         assert!(!rig.gic.is_wanted(0));
