@@ -1,23 +1,26 @@
-//! The broker's decisions: which packet is taken and moved next, how much of it, and when there is
-//! nothing to do.
+//! The broker's decisions: which packet is taken and moved next, how much of it is moved, and when
+//! there is nothing to do.
 //!
-//! A step takes in what is new of each device (see `intake`), then moves at most one chunk. Each
-//! device has a share of packets in a step: as many as its VM sends flows, or receives if these are
-//! more. A control packet, one that is refused, and one that comes before those of its flow which
-//! may wait at once have left is the last of its device in a step. While a packet with a deadline
-//! is ready to be moved, a device gives no more of these than its share, and each reset that is
-//! taken in is one: so much a driver that floods its ring, or resets its device again and again,
-//! delays another's. What is beyond is held, with what is behind it in the ring.
+//! A step takes in the changes of each device (see `intake`), then moves at most one chunk. In a
+//! step each device has a share of packets: the number of flows that its VM sends, or the number
+//! that it receives if that is larger. The last packet of its device in a step is a control packet,
+//! a packet that is refused, or a packet that arrives while the packets of its flow that may wait
+//! at once are still there. While a packet with a deadline is ready to be moved, the broker takes
+//! at most one share of these packets from each device, and each reset of the device counts as one
+//! of them. This bounds how much a driver that floods its ring, or resets its device again and
+//! again, delays the packets of other drivers. Packets beyond the share are held, and so is
+//! everything behind them in the ring.
 //!
 //! A step reads a bounded number of descriptors of each chain that it uses ([`STRIDE`]). A chunk
-//! that needs more goes on in a later step, as if it were of the flow's next packet: its deadline is
-//! a period later. So a driver that cuts its packets into many buffers delays its own flow.
+//! that needs more descriptors is continued in a later step, as if it belonged to the flow's next
+//! packet: its deadline is one period later. So a driver that splits its packets into many buffers
+//! delays its own flow.
 //!
-//! Each flow has a share of its ends' receive buffers (see `socket`): what a VM sends by one flow
-//! leaves buffers to the others.
+//! Each flow has a share of the receive buffers of both its ends (see `socket`): the packets that a
+//! VM sends by one flow leave buffers for the other flows.
 //!
-//! The step is one state machine in one file: each of its parts must keep each flow's `Where` in
-//! agreement with the queues `delayed` and `ready`, and end the phase that the next part measures.
+//! The step is one state machine in one file: each of its parts must keep each flow's `Where`
+//! consistent with the queues `delayed` and `ready`, and end the phase that the next part measures.
 
 use crate::{
     RING, bits,
@@ -47,30 +50,31 @@ use weir_vsock::{
 
 /// Flags of a message's last packet: end of message, end of record (virtio 1.2, section 5.10.6.6).
 const ENDS: u32 = 3;
-/// No packet.
+/// Marker for "no packet" in lists of packets.
 pub(crate) const NONE: u8 = u8::MAX;
 
-/// The DMA engine did not move what it was to move, all or a part of it.
+/// Error: the DMA engine did not move all bytes of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EngineFailed;
 
-/// What moves bytes in the broker's address space: the core, and a DMA engine.
+/// The means of moving bytes in the broker's address space: the core, and a DMA engine.
 pub trait Mover {
-    /// Copies `len` bytes from one address to another, by the core.
+    /// Copies `len` bytes from address `from` to address `to`, by the core.
     fn copy(&mut self, from: u64, to: u64, len: u64);
-    /// Has the DMA engine move `len` bytes, and returns when it has ended.
+    /// Has the DMA engine move `len` bytes, and returns when the engine has finished.
     ///
     /// # Errors
     ///
-    /// The engine failed or took too long, or there is none; it does not write there any more.
+    /// Returns `EngineFailed` if the engine failed, took too long, or does not exist; it no longer
+    /// writes to the target.
     fn move_by_engine(&mut self, _from: u64, _to: u64, _len: u64) -> Result<(), EngineFailed> {
         Err(EngineFailed)
     }
-    /// The counter, in ticks: how long each phase takes is recorded.
+    /// Returns the counter in ticks, which is used to record how long each phase takes.
     fn ticks(&mut self) -> u64;
 }
 
-/// What to do next.
+/// The next action of the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Call [`Broker::step`] again.
@@ -78,12 +82,12 @@ pub enum Step {
     /// Report to EL2 that buffers of these devices were returned, then call [`Broker::reported`],
     /// then [`Broker::step`] again.
     Report(DeviceSet),
-    /// Nothing until an interrupt, or until this time in ns.
+    /// Wait for an interrupt, or until this time in ns.
     Wait(Option<u64>),
 }
 
 impl Step {
-    /// Without a sleep.
+    /// Returns the action without a wait.
     const fn or_again(self) -> Self {
         match self {
             Self::Wait(_) => Self::Again,
@@ -92,31 +96,32 @@ impl Step {
     }
 }
 
-/// Where a flow's first packet is.
+/// The place of a flow's first packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Where {
-    /// There is none.
+    /// There is no packet.
     Idle,
-    /// In the queue by the time at which it may go.
+    /// The packet is in the queue ordered by the time at which packets become eligible.
     Delayed,
-    /// In the queue by deadline.
+    /// The packet is in the queue ordered by deadline.
     Ready,
-    /// It waits for a buffer of its receiver's.
+    /// The packet waits for a buffer of its receiver.
     Blocked,
 }
 
-/// A flow's packets, in the order in which they came: a list through `Packet::next`. Flows to
-/// several receivers have one list, in which each has its own place: a receiver that is behind is
-/// behind in packets that are all for it too, so that no place is in one that has left.
+/// A flow's packets in the order in which they arrived: a list linked by `Packet::next`. Flows to
+/// several receivers share one list, in which each receiver has its own position. A receiver that
+/// is behind still has to get all packets after its position, so no position is in a packet that
+/// has left.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Lane {
     pub(crate) flow: BrokerFlow,
-    /// Flows from this one on that are one to several receivers; 1 of a flow to one.
+    /// Number of flows from this one on that share the list; 1 for a flow to one receiver.
     pub(crate) members: usize,
     bucket: Bucket,
     pub(crate) first: u8,
     pub(crate) last: u8,
-    /// Packets that wait, and how many do at most if the sender keeps its period.
+    /// Number of packets that wait, and the most that wait if the sender keeps its period.
     pub(crate) queued: u8,
     pub(crate) most: u8,
     /// Bytes of the first packet's payload that have been moved.
@@ -124,8 +129,9 @@ pub(crate) struct Lane {
     pub(crate) place: Where,
     /// Whether the first packet has waited for buffers of its receiver.
     pub(crate) waited: bool,
-    /// The least deadline of the first packet, in ns, after it has waited for buffers: packets that
-    /// have come together meanwhile are as far apart for other flows as if they came then.
+    /// Lower bound on the deadline of the first packet, in ns, after it has waited for buffers.
+    /// Packets that accumulated during the wait then affect other flows only as if they had arrived
+    /// one period apart.
     least: u64,
 }
 
@@ -144,19 +150,19 @@ impl Lane {
         least: 0,
     };
 
-    /// Whether it is to one of several receivers.
+    /// Returns whether the flow is one of several to a group of receivers.
     pub(crate) const fn is_one_of_several(&self) -> bool {
         self.flow.members > 1
     }
 }
 
-/// What the broker keeps of devices and flows: too large for a stack.
+/// The broker's state of devices and flows, which is too large for a stack.
 #[derive(Debug)]
 pub struct Store {
     pub(crate) sockets: [Socket; PORTS],
     pub(crate) flows: [Flow; FLOWS],
     pub(crate) moves: [Move; FLOWS],
-    /// The connections of flows to several receivers, at the first of them.
+    /// The connections of flows to several receivers, stored at the first flow of each group.
     pub(crate) groups: [Option<FlowGroup>; FLOWS],
 }
 
@@ -167,7 +173,7 @@ impl Default for Store {
 }
 
 impl Store {
-    /// Of a broker that has not begun.
+    /// Returns the state of a broker that has not started.
     #[expect(clippy::large_stack_arrays, reason = "a constant, or in a test's heap")]
     #[must_use]
     pub const fn new() -> Self {
@@ -180,7 +186,7 @@ impl Store {
     }
 }
 
-/// A packet that arrives when EL2 has the receiver's interrupt pending.
+/// A packet that counts as arrived when EL2 has made the receiver's interrupt pending.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Arrival {
     flow: usize,
@@ -194,74 +200,76 @@ pub struct Broker<'a> {
     pub(crate) exchange: &'a Exchange,
     pub(crate) store: &'a mut Store,
     clock: Clock,
-    /// Changes of the ports' devices that were taken in.
+    /// Change counts of the ports' devices that were taken in.
     changes: [u32; PORTS],
-    /// Ports, one bit each: whose device is to be looked at again as if it had changed; whose rings
-    /// may have packets or receive buffers that were not taken in; whose driver got something back
-    /// and was not asked whether it wants an interrupt for it. See [`Self::mark`].
+    /// Sets of ports, one bit each. `again`: the device must be checked again as if it had changed.
+    /// `active`: the rings may have packets or receive buffers that were not taken in. `returned`:
+    /// the driver got buffers back and was not asked yet whether it wants an interrupt for them.
+    /// See [`Self::mark`].
     pub(crate) again: u32,
     active: u32,
     returned: u32,
-    /// Ports to which a chunk came since the last report.
+    /// Ports that received a chunk since the last report.
     receivers: u32,
     /// Devices for the next report.
     named: DeviceSet,
-    /// Ports that have taken time that is in no flow's; a step in which no packet with a deadline
-    /// is ready forgets it.
+    /// Ports that have used time that is charged to no flow. A step in which no packet with a
+    /// deadline is ready clears this set.
     pub(crate) spenders: u32,
     chunk: u32,
-    /// Least bytes of a chunk that the DMA engine moves, if it is one piece.
+    /// Smallest chunk in bytes that the DMA engine moves, if the chunk is contiguous.
     engine_from: u64,
     engine: Bucket,
     pub(crate) lanes: [Lane; FLOWS],
     pub(crate) flows: usize,
-    /// Those from here on are no end of a flow.
+    /// Number of ports up to the last end of a flow.
     pub(crate) ports: usize,
-    /// Packets that a step takes of each device: as many as its VM sends flows, or receives if
-    /// these are more, and one at the least.
+    /// Packets that a step takes from each device: the number of flows that its VM sends, or that
+    /// it receives if that is larger, and at least one.
     pub(crate) share: [u8; PORTS],
-    /// Some flow is to several receivers.
+    /// Whether some flow is to several receivers.
     pub(crate) several: bool,
-    /// When a flow to several receivers is due; `u64::MAX` without one.
+    /// Time at which a flow to several receivers is due; `u64::MAX` if there is none.
     pub(crate) due: u64,
     delayed: Edf<u8, FLOWS>,
     ready: Edf<u8, FLOWS>,
-    /// Some flow has a [`Lane::least`].
+    /// Whether some flow has a [`Lane::least`].
     postponed: bool,
-    /// Buffers that drivers got back are not reported to EL2 yet.
+    /// Whether buffers that drivers got back are not reported to EL2 yet.
     pub(crate) unreported: bool,
     /// The last packet that has arrived and is not reported to EL2 yet.
     arrival: Option<Arrival>,
-    /// Records so far, and those that are reported to EL2.
+    /// Number of records so far, and number of those that are reported to EL2.
     recorded: u32,
     reported: u32,
-    /// There was nothing to do, EL2 knows that it must wake the broker from now on, and this is the
-    /// last poll before it sleeps.
+    /// Whether the broker is polling for the last time before it sleeps: there was nothing to do,
+    /// and EL2 knows that it must wake the broker from now on.
     dozing: bool,
     pub(crate) phases: Phases,
 }
 
-/// How long the phases took that no record has yet, in ticks.
+/// Durations of phases that no record includes yet, in ticks.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Phases {
-    /// When the last phase ended; 0 when the broker has slept since.
+    /// Time at which the last phase ended; 0 if the broker has slept since then.
     mark: u64,
     find_place: u64,
-    /// Packets that this step has taken for flows, and what parsing and insertion of all took, with
-    /// those that it has passed or refused.
+    /// Number of packets that this step has taken for flows, and the time for parsing and inserting
+    /// all packets, including those that it has passed or refused.
     pub(crate) packets: u64,
     pub(crate) taking: u64,
-    /// Of each port's packets that came while the broker slept.
+    /// Longest wait of each port's packets that arrived while the broker slept.
     wake: [u64; PORTS],
     round_trip: u64,
     finalize: u64,
-    /// Chunks since the last hypercall.
+    /// Number of chunks since the last hypercall.
     chunks: u64,
 }
 
 impl<'a> Broker<'a> {
-    /// As configured in `exchange`; the counter has `hertz`.
-    // In a function of its own: a profile separates what runs once from what moves packets.
+    /// Returns a broker as configured in `exchange`; the counter has the frequency `hertz`.
+    // Not inlined, so that a profile separates the code that runs once from the code that moves
+    // packets.
     #[inline(never)]
     #[must_use]
     pub fn new(exchange: &'a Exchange, store: &'a mut Store, hertz: u64) -> Self {
@@ -329,7 +337,7 @@ impl<'a> Broker<'a> {
         broker
     }
 
-    /// The counter.
+    /// Returns the clock.
     #[must_use]
     pub const fn clock(&self) -> Clock {
         self.clock
@@ -339,13 +347,13 @@ impl<'a> Broker<'a> {
         &self.exchange.port(port).device
     }
 
-    /// Takes in what is new, and moves at most one chunk. `now` is in ns of the counter.
+    /// Takes in changes, and moves at most one chunk. `now` is in ns of the counter.
     pub fn step(&mut self, now: u64, mover: &mut impl Mover, access: &mut impl Access) -> Step {
         self.step_before(now, mover, access, |_| None)
     }
 
-    /// As [`Self::step`]; if no flow has anything to do now, takes one step of `background`, which
-    /// returns none if it has nothing to do either.
+    /// Does what [`Self::step`] does. If no flow has anything to do now, takes one step of
+    /// `background`, which returns none if it has nothing to do either.
     pub fn step_before<A: Access>(
         &mut self,
         now: u64,
@@ -359,7 +367,7 @@ impl<'a> Broker<'a> {
         }
         let begun = self.phases.mark;
         (self.phases.taking, self.phases.packets) = (0, 0);
-        // What is new costs time, and not what exists: a port without news is one comparison.
+        // Only changes cost time here: a port without changes costs one comparison.
         let again = core::mem::take(&mut self.again);
         let changed = again | self.exchange.changed(&mut self.changes, self.ports);
         let mut settled = true;
@@ -386,8 +394,8 @@ impl<'a> Broker<'a> {
             self.enqueue(flow.into(), now);
         }
         let mark = mover.ticks();
-        // Each step asks which devices have news: for the packets that it takes, or to pick what it
-        // moves.
+        // Each step checks which devices have changes. This time counts towards the packets that
+        // the step takes or, if it takes none, towards choosing the packet to move.
         let polling = mark.wrapping_sub(begun).saturating_sub(self.phases.taking);
         let picking = match polling.checked_div(self.phases.packets) {
             Some(find_place) => {
@@ -401,7 +409,7 @@ impl<'a> Broker<'a> {
         if let Step::Report(devices) = &mut step {
             *devices = self.settle_returns(access);
         }
-        // Buffers may have come that no notification tells of.
+        // Buffers may have arrived without a notification.
         settled &= self.active | self.again == 0;
         let idle = settled && matches!(step, Step::Wait(_));
         if !idle {
@@ -410,13 +418,14 @@ impl<'a> Broker<'a> {
         }
         if let Some(step) = background(access) {
             self.dozing = false;
-            // Its time is no phase of a packet.
+            // The time of the background step belongs to no phase of a packet.
             self.phases.mark = mover.ticks();
             return step;
         }
         self.dozing = !self.dozing;
         if self.dozing {
-            // Stated first, then polled once more: what comes after that poll has its interrupt.
+            // The broker announces its sleep first and then polls once more: a notification that
+            // arrives after that poll causes an interrupt.
             self.exchange.doze();
             self.phases.mark = mover.ticks();
             return Step::Again;
@@ -425,15 +434,15 @@ impl<'a> Broker<'a> {
         step
     }
 
-    /// Asks the drivers that got something back whether they want an interrupt for it. Returns the
-    /// devices of those that do, and of those with a broken ring.
+    /// Asks the drivers that got buffers back whether they want an interrupt for them. Returns the
+    /// devices of those that do, and the devices with a broken ring.
     fn settle_returns(&mut self, access: &mut impl Access) -> DeviceSet {
         let receivers = core::mem::take(&mut self.receivers);
         for port in bits(self.returned.into()) {
             let (device, window) = (self.device(port), self.window(port));
             let socket = &mut self.store.sockets[port];
             if !device.begin(socket.epoch) {
-                // It was reset, which is not taken in yet.
+                // The device was reset, which has not been taken in yet.
                 continue;
             }
             let wanted = socket.interrupts(&mut Memory::new(window, access));
@@ -452,32 +461,33 @@ impl<'a> Broker<'a> {
         core::mem::take(&mut self.named)
     }
 
-    /// The hypercall of [`Step::Report`] was made: when it was called and when it came back, and
-    /// how long EL2 was busy inside, in ticks.
+    /// Notes that the hypercall of [`Step::Report`] was made: the times at which it was called and
+    /// at which it returned, and the time that EL2 spent in it, in ticks.
     pub fn reported(&mut self, called: u64, back: u64, inside: u64) {
         let whole = back.wrapping_sub(called);
         let phases = &mut self.phases;
         phases.round_trip = whole.saturating_sub(inside);
-        // From the end of the last chunk, so with what was asked of the drivers before.
+        // Measured from the end of the last chunk, so it includes asking the drivers before the
+        // hypercall.
         phases.finalize = back.wrapping_sub(phases.mark) / phases.chunks.max(1);
         phases.chunks = 0;
         phases.mark = back;
         let Some(Arrival { flow, eligible }) = self.arrival.take() else { return };
         self.exchange.arrive(None);
         let Some(lane) = self.lanes.get(flow) else { return };
-        // EL2 said so in the call.
+        // EL2 stored this time during the call.
         let at = self.device(lane.flow.to.into()).raised();
         let kept = &mut self.store.flows[flow];
         kept.arrived(at.saturating_sub(eligible), lane.flow.deadline, at);
         self.publish(flow);
     }
 
-    /// Writes a flow's counts for EL2.
+    /// Writes the counts of a flow to the exchange, for EL2.
     pub(crate) fn publish(&self, index: usize) {
         self.exchange.set_counts(index, self.store.flows[index].counts);
     }
 
-    /// Hands EL2 a record for its trace.
+    /// Passes a record to EL2 for its trace.
     #[inline(never)]
     pub(crate) fn record(&mut self, record: PacketRecord) {
         self.exchange.record(self.recorded, record);
@@ -511,30 +521,31 @@ impl<'a> Broker<'a> {
         done
     }
 
-    /// Takes in what has become of the socket at `port`, after each use of it that may change that.
+    /// Updates the broker's state of the socket at `port`. Called after each use of the socket that
+    /// may change it.
     #[inline]
     pub(crate) fn mark(&mut self, port: usize) {
         let port = port % PORTS;
         let (socket, bit) = (&self.store.sockets[port], 1 << port);
-        // Without branches: this comes with each packet.
+        // Written without branches, because this runs for each packet.
         let is_active = socket.more | socket.holds | socket.supplied;
         self.active = self.active & !bit | u32::from(is_active) << port;
         self.returned = self.returned & !bit | u32::from(socket.has_returned()) << port;
         if socket.ends {
             self.again |= bit;
-            // EL2 learns of a broken ring with the next report.
+            // EL2 is informed of a broken ring with the next report.
             self.named.insert(DeviceKind::Sender, port);
         }
     }
 
-    /// Where the RAM of the VM at `port` is.
+    /// Returns the window to the RAM of the VM at `port`.
     #[inline]
     pub(crate) fn window(&self, port: usize) -> Window<'a> {
         Window::new(&self.exchange.ram, port, self.store.sockets[port].ram)
     }
 
-    /// Moves at most one chunk of the packet with the earliest deadline. `mark` is when that began,
-    /// in ticks.
+    /// Moves at most one chunk of the packet with the earliest deadline. `mark` is the time at
+    /// which choosing the packet began, in ticks.
     #[inline(never)]
     fn choose<A: Access>(
         &mut self,
@@ -543,7 +554,7 @@ impl<'a> Broker<'a> {
         mover: &mut impl Mover,
         access: &mut A,
     ) -> Step {
-        // Bounded: each turn takes a flow or a packet out of the queue, or ends.
+        // Bounded: each iteration removes a flow or a packet from the queue, or ends the loop.
         while let Some((deadline, flow)) = self.ready.peek() {
             let index = usize::from(flow);
             if deadline == u64::MAX {
@@ -555,19 +566,21 @@ impl<'a> Broker<'a> {
             let first = self.store.sockets[sender].packets.get(usize::from(lane.first));
             let Some(packet) = first.filter(|packet| packet.deadline.max(lane.least) == deadline)
             else {
-                // Its sender was reset meanwhile; a packet that came since has a place of its own.
+                // The sender was reset in the meantime; a packet that arrived since then has its
+                // own place in the queue.
                 self.unqueue(index, Where::Idle);
                 self.enqueue(index, now);
                 continue;
             };
             if !self.takes(receiver, packet.epoch, is_one_of_several) {
-                // Meant for a boot of the receiver's that is over, or for rings that are.
+                // The packet was sent to an earlier boot of the receiver, or to rings that no
+                // longer exist.
                 self.finish(index, false, now, access);
-                // There may be many, and a more urgent packet by now.
+                // There may be many such packets, and a more urgent packet by now.
                 return Step::Again;
             }
             if !self.begin(sender, receiver) {
-                // One was reset, which is not taken in yet, and no receiver waits for it.
+                // One of the devices was reset; the flow is blocked until that is taken in.
                 self.unqueue(index, Where::Blocked);
                 continue;
             }
@@ -619,13 +632,13 @@ impl<'a> Broker<'a> {
         self.rest(u64::MAX, now)
     }
 
-    /// The first packet of flow `index`, which `sender` sends.
+    /// Returns the first packet of flow `index`, which `sender` sends.
     #[inline]
     fn first(&self, index: usize, sender: usize) -> &Packet {
         &self.store.sockets[sender].packets[usize::from(self.lanes[index].first) % RING]
     }
 
-    /// A chunk of `bytes` of the first packet of flow `index` begins.
+    /// Begins a chunk of `bytes` bytes of the first packet of flow `index`.
     #[inline]
     fn begin_chunk(&mut self, index: usize, ends: (usize, usize), bytes: u32, now: u64) {
         let lane = &mut self.lanes[index];
@@ -641,8 +654,8 @@ impl<'a> Broker<'a> {
         target.bytes = Some(bytes);
     }
 
-    /// Moves a chunk of the first packet of flow `index`, of which `left` bytes have not been moved
-    /// before, or a part of it, and ends the access to the memory of both ends.
+    /// Moves a chunk of the first packet of flow `index`, or a part of the chunk, and ends the
+    /// access to the memory of both ends. `left` bytes of the packet have not been moved before.
     #[inline]
     fn move_on<A: Access>(
         &mut self,
@@ -677,8 +690,8 @@ impl<'a> Broker<'a> {
             }
             Ok(Copied::All { is_by_engine }) => {
                 by_engine = is_by_engine;
-                // A buffer with no room for payload, of which there are none, would never move the
-                // packet.
+                // If there were a buffer without room for payload (there is none), the packet would
+                // never be moved completely.
                 more = bytes < left && bytes > 0;
                 self.store.moves[index].target = None;
                 self.fill(index, receiver, (head, bytes), access);
@@ -711,7 +724,7 @@ impl<'a> Broker<'a> {
         if more && !many { Step::Again } else { Step::Report(DeviceSet::EMPTY) }
     }
 
-    /// Returns the header of the chunk that is being moved of flow `index`.
+    /// Returns the header of the chunk of flow `index` that is being moved.
     #[inline]
     fn chunk_header(&self, index: usize, ends: (usize, usize), is_part: bool) -> Header {
         let len = self.store.moves[index].begun().unwrap_or(0);
@@ -725,14 +738,15 @@ impl<'a> Broker<'a> {
         header
     }
 
-    /// The head of the buffer that a chunk of flow `index` goes to, and the bytes that it has.
+    /// Returns the head of the buffer that receives a chunk of flow `index`, and the number of
+    /// bytes written to it.
     #[inline]
     fn target(&self, index: usize) -> (u16, u32) {
         let target = self.store.moves[index].target.as_ref();
         target.map_or((0, 0), |target| (target.chain.head(), target.done))
     }
 
-    /// Writes the header of a chunk of flow `index`; false if a part of it is left.
+    /// Writes the header of a chunk of flow `index`. Returns false if a part of it is left.
     #[inline]
     fn put_header(
         &mut self,
@@ -750,9 +764,10 @@ impl<'a> Broker<'a> {
         target.put_header(queue, &mut memory, header, steps)
     }
 
-    /// Moves what is left of a chunk's payload from the sender's buffers to the receiver's, as far
-    /// as `steps` go. The DMA engine moves at least `engine_from` bytes that are one piece on both
-    /// sides. More pieces are the core's, as drivers choose them and each would be a transfer.
+    /// Moves the rest of a chunk's payload from the sender's buffers to the receiver's, as far as
+    /// `steps` allows. The DMA engine moves chunks of at least `engine_from` bytes that are
+    /// contiguous on both sides. The core moves chunks in several pieces, because drivers choose
+    /// the pieces and each would be a separate transfer.
     fn copy(
         &mut self,
         index: usize,
@@ -770,7 +785,8 @@ impl<'a> Broker<'a> {
             return Err(Fault::NoRings);
         };
         let bytes = target.bytes.unwrap_or(0);
-        // Bounded: each turn but the last ends a buffer, of which `steps` are read.
+        // Bounded: each iteration except the last ends a buffer, and `steps` limits how many
+        // buffers are read.
         loop {
             let left = (HEADER_LEN as u32 + bytes).saturating_sub(target.done);
             if left == 0 {
@@ -796,7 +812,7 @@ impl<'a> Broker<'a> {
                 windows[1].place(written.address, len.into()),
             );
             let (Some(source_at), Some(target_at)) = places else {
-                // They were RAM when they were checked, and RAM stays RAM.
+                // The addresses were in RAM when they were checked, and RAM stays RAM.
                 return Err(Fault::NoRings);
             };
             let is_by_engine = len == bytes && u64::from(len) >= self.engine_from;
@@ -815,7 +831,7 @@ impl<'a> Broker<'a> {
         }
     }
 
-    /// A chunk of the first packet of flow `index` can't be moved.
+    /// Handles a chunk of the first packet of flow `index` that cannot be moved.
     #[inline(never)]
     fn give_up(
         &mut self,
@@ -828,7 +844,7 @@ impl<'a> Broker<'a> {
         let (port, broken) = match fault {
             Fault::Engine => return self.fail(index, header, now, access),
             Fault::Short => {
-                // Its buffers hold less than its header says.
+                // The packet's buffers hold fewer bytes than its header states.
                 self.exchange.port(sender).refuse();
                 return self.fail(index, header, now, access);
             }
@@ -836,15 +852,15 @@ impl<'a> Broker<'a> {
             Fault::Sender(broken) => (sender, broken),
             Fault::Receiver(broken) => (receiver, broken),
         };
-        // Its connections end with the next step, and the packet with them.
+        // The connections of this device end with the next step, and so does the packet.
         self.unqueue(index, Where::Blocked);
         self.store.sockets[port].break_down(&self.exchange.port(port).device, broken);
         self.unreported = true;
         self.mark(port);
     }
 
-    /// The first packet of flow `index`, which is the first in the queue, has taken a step more than
-    /// a chunk may: it goes on as if it were the next packet.
+    /// Postpones the first packet of flow `index`, which is the first in the queue, because it has
+    /// used more of a step than a chunk may: it continues as if it were the next packet.
     #[inline(never)]
     fn postpone(&mut self, index: usize, deadline: u64, now: u64) {
         let lane = &mut self.lanes[index];
@@ -857,7 +873,8 @@ impl<'a> Broker<'a> {
         self.enqueue(index, now);
     }
 
-    /// The first packet of flow `index` is another one, or it is moved from its start.
+    /// Restarts the transfer for flow `index`, because its first packet has changed or is moved
+    /// again from its start.
     pub(crate) fn restart(&mut self, index: usize) {
         let lane = &mut self.lanes[index];
         lane.moved = 0;
@@ -868,8 +885,8 @@ impl<'a> Broker<'a> {
         }
     }
 
-    /// The buffer at `head` of `receiver` has the next `bytes` of the first packet of flow `index`,
-    /// in an access to its memory.
+    /// Returns the buffer at `head` to `receiver`, filled with the next `bytes` of the first packet
+    /// of flow `index`. Called during an access to the receiver's memory.
     #[inline]
     fn fill(
         &mut self,
@@ -892,8 +909,8 @@ impl<'a> Broker<'a> {
         self.unreported = true;
     }
 
-    /// The first packet of flow `index`, a flow to one receiver, was moved: returns its chain, and
-    /// ends the access to the memory of both.
+    /// Completes the first packet of flow `index`, a flow to one receiver, which was moved: returns
+    /// its chain, and ends the access to the memory of both ends.
     #[inline]
     fn complete(&mut self, index: usize, now: u64, access: &mut impl Access) {
         let (sender, head, waited) = self.leave(index, true);
@@ -913,19 +930,20 @@ impl<'a> Broker<'a> {
         self.enqueue(index, now);
     }
 
-    /// Whether a receiver may take a packet of this epoch: its rings are whole, and the same.
+    /// Returns whether a receiver may take a packet of this epoch: its rings are not broken, and
+    /// they are the rings of that epoch.
     fn takes(&self, receiver: usize, epoch: u32, is_one_of_several: bool) -> bool {
         let socket = &self.store.sockets[receiver];
         !socket.is_broken && (is_one_of_several || epoch == socket.epoch)
     }
 
-    /// The first flow in the queue leaves it.
+    /// Removes the first flow from the queue of ready packets and notes `place` for it.
     fn unqueue(&mut self, index: usize, place: Where) {
         self.ready.pop();
         self.put(index, place);
     }
 
-    /// Notes where the first packet of flow `index` is.
+    /// Notes the place of the first packet of flow `index`.
     #[inline]
     pub(crate) fn put(&mut self, index: usize, place: Where) {
         let lane = &mut self.lanes[index];
@@ -934,7 +952,8 @@ impl<'a> Broker<'a> {
         *blocked = *blocked & !(1 << index) | u64::from(place == Where::Blocked) << index;
     }
 
-    /// The room that a receiver has for the next chunk of flow `index`, in an access to its memory.
+    /// Returns the room that a receiver has for the next chunk of flow `index`. Called during an
+    /// access to the receiver's memory.
     fn find_room(
         &mut self,
         receiver: usize,
@@ -962,33 +981,35 @@ impl<'a> Broker<'a> {
             Room::None
         });
         if room == Room::None {
-            // It may have asked for more.
+            // The socket may have requested further buffers.
             self.mark(receiver);
         }
         room
     }
 
-    /// No packet with a deadline is ready: what flows had before delays none that comes now.
+    /// Clears the lower bounds on deadlines, because no packet with a deadline is ready: the
+    /// earlier load of flows must not delay packets that arrive now.
     fn begin_anew(&mut self) {
         if core::mem::take(&mut self.postponed) {
             self.lanes.iter_mut().for_each(|lane| lane.least = 0);
         }
     }
 
-    /// Begins an access to the memory of both; false if one was reset since its last check.
+    /// Begins an access to the memory of both ends. Returns false if one was reset since its last
+    /// check.
     fn begin(&self, sender: usize, receiver: usize) -> bool {
         let ports = [sender, receiver];
         let epochs = ports.map(|port| self.store.sockets[port].epoch);
         DeviceWords::begin_both(ports.map(|port| self.device(port)), epochs)
     }
 
-    /// Ends an access to the memory of both.
+    /// Ends an access to the memory of both ends.
     fn end(&self, sender: usize, receiver: usize) {
         self.device(sender).end();
         self.device(receiver).end();
     }
 
-    /// Nothing can be moved before `until`.
+    /// Returns the next action if nothing can be moved before `until`.
     fn rest(&mut self, until: u64, now: u64) -> Step {
         if self.unreported || self.recorded.wrapping_sub(self.reported) >= TAKEN {
             return Step::Report(DeviceSet::EMPTY);
@@ -998,7 +1019,7 @@ impl<'a> Broker<'a> {
         if wake <= now { Step::Again } else { Step::Wait((wake != u64::MAX).then_some(wake)) }
     }
 
-    /// The first packet of a flow is done with: it was sent, or lost.
+    /// Removes the first packet of flow `index` from the flow, because it was sent or is lost.
     pub(crate) fn finish(
         &mut self,
         index: usize,
@@ -1014,15 +1035,16 @@ impl<'a> Broker<'a> {
         self.enqueue(index, now);
     }
 
-    /// The first packet of flow `index`, which is the first in the queue, leaves both. Returns its
-    /// port and head, and whether it has waited for buffers of its receiver.
+    /// Removes the first packet of flow `index`, which is the first in the queue, from the flow and
+    /// from the queue. Returns its port and head, and whether it has waited for buffers of its
+    /// receiver.
     #[inline]
     fn leave(&mut self, index: usize, is_sent: bool) -> (usize, u8, bool) {
         let lane = &mut self.lanes[index];
         let (sender, head) = (usize::from(lane.flow.from), lane.first);
         let packet = &self.store.sockets[sender].packets[usize::from(head) % RING];
         lane.first = packet.next;
-        // A packet that is given up takes less than one of the flow's may.
+        // A packet that is given up used less time than a packet of the flow may.
         if is_sent && lane.least > 0 {
             lane.least = packet.deadline.max(lane.least).saturating_add(lane.flow.period);
         }
@@ -1033,7 +1055,7 @@ impl<'a> Broker<'a> {
         (sender, head, waited)
     }
 
-    /// A packet of flow `index` arrives with the next hypercall.
+    /// Notes that a packet of flow `index` arrives with the next hypercall.
     fn arrive(&mut self, index: usize, sender: usize, (head, waited): (u8, bool)) {
         let sent = &self.store.sockets[sender].packets[usize::from(head) % RING];
         if !sent.is_data {
@@ -1042,7 +1064,7 @@ impl<'a> Broker<'a> {
         let eligible = sent.eligible;
         self.arrival = Some(Arrival { flow: index, eligible });
         let Phases { find_place, round_trip, finalize, .. } = self.phases;
-        // A sleep is reported once.
+        // A sleep is reported only once.
         let wake = core::mem::take(&mut self.phases.wake[sender]);
         self.exchange.arrive(Some(PacketRecord {
             event: PacketEvent::Arrived,
@@ -1054,7 +1076,7 @@ impl<'a> Broker<'a> {
         }));
     }
 
-    /// Puts a flow into a queue if its first packet is in none.
+    /// Puts a flow into a queue according to its first packet.
     #[inline(never)]
     pub(crate) fn enqueue(&mut self, index: usize, now: u64) {
         let lane = &self.lanes[index];
@@ -1074,19 +1096,20 @@ impl<'a> Broker<'a> {
         }
     }
 
-    /// Whether a packet with a deadline can be moved now.
+    /// Returns whether a packet with a deadline can be moved now.
     pub(crate) fn is_ready(&self) -> bool {
         self.ready.peek().is_some_and(|(deadline, _)| deadline != u64::MAX)
     }
 
     fn delay(&mut self, index: usize, until: u64) {
-        // There are as many places as flows, and a flow has one.
+        // The queue cannot be full: it has as many places as there are flows, and a flow uses one
+        // place.
         if self.delayed.push(until, index as u8).is_ok() {
             self.lanes[index].place = Where::Delayed;
         }
     }
 
-    /// Flow `index`, which waits for its receiver's buffers, is to be checked again.
+    /// Checks flow `index` again, which has waited for buffers of its receiver.
     pub(crate) fn unblock(&mut self, index: usize, now: u64) {
         self.put(index, Where::Idle);
         let lane = &mut self.lanes[index];
@@ -1101,9 +1124,9 @@ impl<'a> Broker<'a> {
 /// Result of moving a chunk.
 #[derive(Clone, Copy, Debug)]
 enum Copied {
-    /// It was moved, or what was left of it.
+    /// The chunk, or the rest of it, was moved.
     All { is_by_engine: bool },
-    /// A part was: there are more descriptors than are read at once.
+    /// A part of the chunk was moved: it has more descriptors than one step may read.
     Later,
 }
 
@@ -1111,10 +1134,10 @@ enum Copied {
 #[derive(Clone, Copy, Debug)]
 enum Fault {
     Engine,
-    /// The packet ends before its payload does.
+    /// The packet's buffers end before its payload does.
     Short,
     Sender(Broken),
     Receiver(Broken),
-    /// An end has no ring any more, which is not taken in yet.
+    /// An end has no rings any more, which has not been taken in yet.
     NoRings,
 }

@@ -1,4 +1,4 @@
-//! Times of the counter, without a division for each packet.
+//! Conversion of counter values to times, without a division for each packet.
 
 const NS_PER_S: u64 = 1_000_000_000;
 
@@ -7,18 +7,18 @@ const NS_PER_S: u64 = 1_000_000_000;
 pub struct Clock {
     start: u64,
     hertz: u64,
-    /// Nanoseconds of a tick: whole ones, and the rest times 2^64, rounded down.
+    /// Nanoseconds per tick: the whole part, and the fraction times 2^64, rounded down.
     whole: u64,
     part: u64,
 }
 
 impl Clock {
-    /// A counter with `hertz` ticks a second that is at `start` at time 0.
+    /// Returns a clock for a counter with `hertz` ticks per second that is at `start` at time 0.
     #[must_use]
     pub fn new(start: u64, hertz: u64) -> Self {
         let hertz = hertz.max(1);
         let (mut rest, mut part) = (NS_PER_S % hertz, 0);
-        // A division of 128 bits, once.
+        // A 128-bit division, which is done only once.
         for _ in 0..u64::BITS {
             let is_one = rest >= hertz.div_ceil(2);
             rest = if is_one { rest - (hertz - rest) } else { 2 * rest };
@@ -34,12 +34,12 @@ impl Clock {
         let ticks = ticks.wrapping_sub(self.start);
         let part = ((ticks as u128 * self.part as u128) >> 64) as u64;
         let ns = ticks.wrapping_mul(self.whole).wrapping_add(part);
-        // `part` is rounded down, so that this is at most one too few.
+        // `part` is rounded down, so the result so far is at most one too small.
         let rest = ticks.wrapping_mul(NS_PER_S).wrapping_sub(ns.wrapping_mul(self.hertz));
         ns.wrapping_add((rest >= self.hertz) as u64)
     }
 
-    /// Returns at how many ticks the counter is at `ns`, rounded up.
+    /// Returns the counter value at the time `ns`, rounded up.
     #[inline]
     #[must_use]
     pub const fn ticks(&self, ns: u64) -> u64 {

@@ -1,5 +1,6 @@
-//! Control packets: passed to the VMs that they are for, and sent when a device was reset. Of flows
-//! to several receivers `weir_vsock::multicast` decides, and it is carried out here.
+//! Control packets: passed to the VMs that they are addressed to, and sent when a device was reset.
+//! For flows to several receivers `weir_vsock::multicast` makes the decisions, and this module
+//! carries them out.
 
 use crate::{
     RING, bits,
@@ -15,8 +16,8 @@ use weir_vsock::{
     vsock::{Header, Operation},
 };
 
-/// How often what was posted can make its receivers answer: a request is refused, then the sender's
-/// is.
+/// Number of rounds of answers: the receivers of posted packets can answer a request by a refusal,
+/// and then the sender can refuse.
 const ROUNDS: usize = 3;
 
 impl Broker<'_> {
@@ -41,8 +42,8 @@ impl Broker<'_> {
         }
     }
 
-    /// Passes a control packet of `owner` to the VM that it is for. Returns the answer if that VM
-    /// is absent.
+    /// Passes a control packet of `owner` to the VM that it is addressed to. Returns the answer if
+    /// that VM is absent.
     #[inline(never)]
     pub(crate) fn deliver(
         &mut self,
@@ -58,7 +59,7 @@ impl Broker<'_> {
         match self.with(port, access, |socket, memory| socket.pass(memory, header, owner)) {
             Some(true) => None,
             Some(false) => {
-                // Its own driver returns no buffers: what is lost is lost to it.
+                // The receiver's own driver returns no buffers, so the loss affects only that VM.
                 self.exchange.port(port).refuse();
                 None
             }
@@ -66,8 +67,8 @@ impl Broker<'_> {
         }
     }
 
-    /// Passes a control packet of a flow; gives the answer if it can't be. More than the flow
-    /// admits are dropped.
+    /// Passes on a control packet of a flow. Returns the answer if that is not possible. Packets
+    /// beyond those that the flow admits are dropped.
     #[inline(never)]
     pub(crate) fn pass_on(
         &mut self,
@@ -97,13 +98,14 @@ impl Broker<'_> {
             return header.refusal();
         }
         let answer = self.deliver(header, Owner::controls(index), access)?;
-        // The end that asked for a connection learns that there will be none.
+        // The end that requested a connection is informed that there will be none.
         self.store.flows[index].note(&answer, Operation::Reset, !forth);
         Some(answer)
     }
 
-    /// The device of port `index` was reset, or broke a ring, and is in `epoch`: its rings are no
-    /// more, its packets are lost, and the other ends of its connections get a reset.
+    /// Ends the connections of port `index`, whose device was reset or broke a ring, and is now in
+    /// `epoch`: its rings no longer exist, its packets are lost, and the other ends of its
+    /// connections get a reset.
     #[inline(never)]
     pub(crate) fn disconnect(
         &mut self,
@@ -134,7 +136,7 @@ impl Broker<'_> {
                 self.restart(flow);
             }
             if usize::from(self.lanes[flow].flow.to) == index {
-                // What was moved in part goes to rings that are no more.
+                // A packet that was moved in part goes to rings that no longer exist.
                 self.store.moves[flow].target = None;
             }
         }
@@ -150,9 +152,9 @@ impl Broker<'_> {
         bits(self.store.sockets[index].blocked).for_each(|at| self.unblock(at, now));
     }
 
-    /// The DMA engine has failed in the first packet of flow `index`, with the header `header`: the
-    /// receiver can have a part of a message. The packet is lost, and its connection is reset at
-    /// both ends; all other flows go on.
+    /// Gives up the first packet of flow `index`, with the header `header`, because the DMA engine
+    /// has failed: the receiver may have a part of the message. The packet is lost, and its
+    /// connection is reset at both ends; all other flows continue.
     #[inline(never)]
     pub(crate) fn fail(
         &mut self,
@@ -165,8 +167,8 @@ impl Broker<'_> {
         self.break_off(index..index + 1, header, now, access);
     }
 
-    /// A packet with the header `header` does not arrive: its connection in `flows`, which are one
-    /// to one receiver or some of those to several, is reset at both ends.
+    /// Resets, at both ends, the connection of a packet with the header `header` that does not
+    /// arrive. `flows` are one flow to one receiver, or some of the flows to several receivers.
     #[inline(never)]
     pub(crate) fn break_off(
         &mut self,
@@ -192,8 +194,8 @@ impl Broker<'_> {
         }
     }
 
-    /// Calls `body` with the connections of the group that begins at flow `first`, and gives up
-    /// what is on its way to the members that it has taken out.
+    /// Calls `body` with the connections of the group that begins at flow `first`. Then gives up
+    /// the packets to the members that `body` has removed.
     pub(crate) fn with_group<T>(
         &mut self,
         first: usize,
@@ -213,7 +215,7 @@ impl Broker<'_> {
         Some(given)
     }
 
-    /// Writes how often the members of a group were dropped, where that has changed.
+    /// Writes how often the members of a group were dropped, if that has changed.
     #[inline(never)]
     fn count_dropped(&mut self, first: usize) {
         for member in 0..self.lanes[first].members {
@@ -227,15 +229,15 @@ impl Broker<'_> {
         }
     }
 
-    /// Takes in when a group is due.
+    /// Updates the time at which a group is due.
     #[inline(never)]
     pub(crate) fn refresh_due(&mut self) {
         let groups = self.store.groups.iter().take(self.flows).flatten();
         self.due = groups.map(FlowGroup::due).min().unwrap_or(u64::MAX);
     }
 
-    /// Delivers what was posted by the group that begins at flow `first`, and takes in what is
-    /// answered at once.
+    /// Delivers the packets that the group that begins at flow `first` has posted, and takes in
+    /// immediate answers.
     #[inline(never)]
     pub(crate) fn carry_out(
         &mut self,
@@ -259,7 +261,7 @@ impl Broker<'_> {
         }
     }
 
-    /// A control packet has no receiver: `answer` comes in the place of the receiver's.
+    /// Handles a control packet that has no receiver: `answer` replaces the receiver's answer.
     #[inline(never)]
     fn refused(
         &mut self,
@@ -278,14 +280,14 @@ impl Broker<'_> {
         });
     }
 
-    /// Which receiver of the group that begins at flow `first` has this context identifier.
+    /// Returns which receiver of the group that begins at flow `first` has this context identifier.
     fn member(&self, first: usize, cid: Cid) -> Option<usize> {
         let lanes = self.lanes.get(first..)?.iter().take(self.lanes[first].members);
         let mut cids = lanes.map(|lane| Cid::of_vm(lane.flow.to.into()));
         cids.position(|one| one == cid)
     }
 
-    /// The device of port `index` was reset: its connections in groups end.
+    /// Ends the connections of port `index` in groups, because its device was reset.
     fn end_groups(&mut self, index: usize, now: u64, access: &mut impl Access) {
         for first in 0..self.flows {
             if self.store.groups[first].is_none() {
@@ -303,7 +305,7 @@ impl Broker<'_> {
         }
     }
 
-    /// Drops the receivers that have kept others waiting for too long.
+    /// Drops the receivers that have delayed other receivers for too long.
     #[inline(never)]
     pub(crate) fn attend(&mut self, now: u64, access: &mut impl Access) {
         for first in 0..self.flows {
@@ -323,7 +325,7 @@ impl Broker<'_> {
         }
     }
 
-    /// Whether the receiver of flow `index` has left no buffer for its packets.
+    /// Returns whether the receiver of flow `index` has left no buffer for the flow's packets.
     fn starves(&mut self, index: usize, access: &mut impl Access) -> bool {
         let Some(lane) = self.lanes.get(index) else { return true };
         let (port, owner) = (usize::from(lane.flow.to), Owner::messages(index));

@@ -1,39 +1,39 @@
-//! What the broker keeps of each flow: its pace, its connections, its counts.
+//! The broker's state of each flow: its pace, its connections, its counts.
 
 use crate::transfer::{Bucket, Pace};
 use weir_exchange::flows::{BrokerFlow, PacketCounts};
 use weir_units::Cid;
 use weir_vsock::vsock::{Header, Operation};
 
-/// Connections of a flow at once.
+/// Largest number of concurrent connections of a flow.
 pub(crate) const CONNECTIONS: usize = 16;
-/// Control packets of a flow that may come at once, both ways together; so many may come in each
-/// [`CONTROL_PERIODS`] periods, too.
+/// Number of control packets of a flow that may arrive at once, counting both directions. The same
+/// number may arrive in each [`CONTROL_PERIODS`] periods.
 const CONTROL: u64 = 64;
-/// See [`CONTROL`].
+/// The number of periods in which [`CONTROL`] further packets may arrive.
 const CONTROL_PERIODS: u64 = 8;
-/// The period of a flow without one, for its control packets, in ns.
+/// The period, in ns, that is assumed for the control packets of a flow without a period.
 pub(crate) const BEST_EFFORT: u64 = 1_000_000;
 
-/// A connection, by the sender's port: the receiver's is the flow's.
+/// A connection, identified by the sender's port; the receiver's port is that of the flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Connection {
     port: u32,
     kind: u16,
 }
 
-/// What is kept of a flow.
+/// The state of a flow.
 #[derive(Debug)]
 pub(crate) struct Flow {
     pub(crate) pace: Pace,
-    /// Control packets, one a byte.
+    /// The budget for control packets, one byte per packet.
     control: Bucket,
     connections: [Option<Connection>; CONNECTIONS],
     pub(crate) counts: PacketCounts,
 }
 
 impl Flow {
-    /// Of no flow.
+    /// The state before a flow is configured.
     pub(crate) const NONE: Self = Self {
         pace: Pace::new(0, 0),
         control: Bucket::NONE,
@@ -41,7 +41,7 @@ impl Flow {
         counts: PacketCounts::NONE,
     };
 
-    /// Of a flow of the system, with the counts that it has.
+    /// Returns the state of a flow of the system, with the counts that it has already.
     pub(crate) fn new(settings: &BrokerFlow, counts: PacketCounts) -> Self {
         Self {
             pace: Pace::new(settings.period, settings.deadline),
@@ -60,7 +60,7 @@ impl Flow {
         admitted
     }
 
-    /// Counts a packet that arrived at `at` and took `latency`, both in ns. A `deadline` of 0 is
+    /// Counts a packet that arrived at `at` and took `latency`, both in ns. A `deadline` of 0 means
     /// none.
     pub(crate) const fn arrived(&mut self, latency: u64, deadline: u64, at: u64) {
         let counts = &mut self.counts;
@@ -78,8 +78,8 @@ impl Flow {
         }
     }
 
-    /// Notes what a control packet does to the flow's connections; `forth` says whether the sender
-    /// sends it. Returns false for a request beyond those that there can be.
+    /// Records the effect of a control packet on the flow's connections; `forth` states whether the
+    /// sender sent it. Returns false for a request beyond `CONNECTIONS`.
     pub(crate) fn note(&mut self, header: &Header, operation: Operation, forth: bool) -> bool {
         let port = if forth { header.src_port } else { header.dst_port };
         let connection = Some(Connection { port, kind: header.kind });
@@ -99,14 +99,14 @@ impl Flow {
         }
     }
 
-    /// Returns whether a packet of the sender's belongs to a connection that both ends still have.
+    /// Returns whether a packet of the sender belongs to a connection that both ends still have.
     pub(crate) fn is_known(&self, header: &Header) -> bool {
         let connection = Connection { port: header.src_port, kind: header.kind };
         self.connections.iter().flatten().any(|known| *known == connection)
     }
 
-    /// Forgets all connections, and returns for each the reset that the VM at port `ended`, one end
-    /// of the flow, would have sent to the other.
+    /// Removes all connections. Returns for each the reset that the VM at port `ended`, one end of
+    /// the flow, would have sent to the other end.
     pub(crate) fn end(
         &mut self,
         flow: &BrokerFlow,
@@ -118,8 +118,8 @@ impl Flow {
         connections.into_iter().flatten().map(reset)
     }
 
-    /// Forgets the connection of `header`, a packet of the sender's, and returns the resets that
-    /// either end would have sent to the other.
+    /// Removes the connection of `header`, a packet of the sender. Returns the resets that each end
+    /// would have sent to the other.
     pub(crate) fn break_off(&mut self, flow: &BrokerFlow, header: &Header) -> [Header; 2] {
         self.note(header, Operation::Reset, true);
         let connection = Connection { port: header.src_port, kind: header.kind };
@@ -127,7 +127,7 @@ impl Flow {
     }
 }
 
-/// The reset of a connection; `forth` says whether the sender sends it.
+/// Returns the reset of a connection; `forth` states whether the sender sends it.
 fn reset(flow: &BrokerFlow, connection: Connection, forth: bool) -> Header {
     let [sender, receiver] = [(flow.from, connection.port), (flow.to, flow.port)]
         .map(|(vm, port)| (Cid::of_vm(vm.into()), port));
@@ -137,7 +137,7 @@ fn reset(flow: &BrokerFlow, connection: Connection, forth: bool) -> Header {
     Header { src_cid, dst_cid, src_port, dst_port, kind: connection.kind, op, ..Header::ZERO }
 }
 
-/// Control packets a second of a flow with this period in ns.
+/// Returns the control packets per second of a flow with this period in ns.
 fn control_rate(period: u64) -> u64 {
     let period = if period == 0 { BEST_EFFORT } else { period };
     (CONTROL * 1_000_000_000 / period.saturating_mul(CONTROL_PERIODS)).max(1)

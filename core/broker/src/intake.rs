@@ -1,5 +1,5 @@
-//! What drivers send: packets are taken out of their rings, judged, stamped and put into their
-//! flows, or passed on.
+//! The intake of packets from drivers: packets are taken out of their rings, judged, stamped and
+//! put into their flows, or passed on.
 
 use crate::{
     RING, bits,
@@ -20,19 +20,19 @@ use weir_vsock::{
 
 impl Broker<'_> {
     /// Takes in whether the device of port `index` was reset or broke a ring, and which queues are
-    /// in use. Returns false if it was: there may be more.
+    /// in use. Returns false if it was reset or broke a ring: there may be further changes.
     pub(crate) fn refresh(&mut self, index: usize, now: u64, access: &mut impl Access) -> bool {
         let device = self.device(index);
         let epoch = device.epoch();
         let socket = &self.store.sockets[index];
         let is_same = socket.epoch == epoch && !socket.ends;
         if is_same && socket.has_queues() {
-            // What has changed is a count of notifications.
+            // Only a count of notifications has changed.
             return true;
         }
         if !is_same {
             if !self.may_spend(index) {
-                // Until then nothing of it is accessed.
+                // Until then no memory of the device is accessed.
                 self.again |= 1 << index;
                 return false;
             }
@@ -44,7 +44,7 @@ impl Broker<'_> {
         is_same
     }
 
-    /// Whether the device of port `index` may take time now that is in no flow's.
+    /// Returns whether the device of port `index` may now use time that is charged to no flow.
     fn may_spend(&mut self, index: usize) -> bool {
         if !self.is_ready() {
             self.store.sockets[index].spent = 0;
@@ -53,15 +53,15 @@ impl Broker<'_> {
         self.store.sockets[index].spent < self.share[index]
     }
 
-    /// The device of port `index` took time that is in no flow's.
+    /// Records that the device of port `index` has used time that is charged to no flow.
     fn spend(&mut self, index: usize) {
         let spent = &mut self.store.sockets[index].spent;
         *spent = spent.saturating_add(1);
         self.spenders |= 1 << index;
     }
 
-    /// Takes in what is new of a port: as many packets as its share. Returns when the first that is
-    /// moved was seen, in ticks.
+    /// Takes packets from a port, at most as many as its share. Returns the time at which the first
+    /// packet that will be moved was seen, in ticks.
     pub(crate) fn take_in(
         &mut self,
         index: usize,
@@ -70,7 +70,8 @@ impl Broker<'_> {
         access: &mut impl Access,
     ) -> Option<u64> {
         self.store.sockets[index].poll(self.device(index));
-        // What it had before is no more than what it may have now.
+        // Evaluated first, so that the time that the port used before does not exceed what it may
+        // use now.
         let may_spend = self.may_spend(index);
         let socket = &mut self.store.sockets[index];
         if socket.supplied && socket.is_waited_for() {
@@ -83,9 +84,9 @@ impl Broker<'_> {
         first
     }
 
-    /// There may be receive buffers of port `index`: passes a control packet that waits for one, if
-    /// its device `may_spend` one of the packets in no flow's lane, and goes on with the flows that
-    /// wait for one.
+    /// Handles receive buffers that port `index` may have made available: passes a control packet
+    /// that waits for one, if its device `may_spend` time that is charged to no flow, and continues
+    /// the flows that wait for one.
     #[inline(never)]
     fn supply(&mut self, index: usize, may_spend: bool, now: u64, access: &mut impl Access) {
         if may_spend {
@@ -121,8 +122,8 @@ impl Broker<'_> {
             let is_known = self.is_known(index, &taken);
             let is_in_lane = is_known && self.is_in_lane(&taken);
             if !is_in_lane && !self.may_spend(index) {
-                // So a packet of a flow is not behind what its VM may not have done, unless two are
-                // ahead of it.
+                // The packet is held until its device may use such time again; everything behind it
+                // in the ring waits, too.
                 self.store.sockets[index].holds = true;
                 self.phases.taking += mover.ticks().wrapping_sub(begun);
                 break;
@@ -143,7 +144,7 @@ impl Broker<'_> {
         first
     }
 
-    /// The header of the packet at `head` that the VM of port `index` sends.
+    /// Returns the header of the packet at `head` that the VM of port `index` sends.
     #[inline]
     fn header(&self, index: usize, head: u16) -> &Header {
         &self.store.sockets[index].packets[usize::from(head) % RING].header
@@ -159,15 +160,16 @@ impl Broker<'_> {
         }
     }
 
-    /// Whether a packet to be moved is one of those of its flow that may wait at once.
+    /// Returns whether a packet is to be moved and its flow has room for it among the packets that
+    /// may wait at once.
     fn is_in_lane(&self, taken: &Taken) -> bool {
         let Fate::Transfer(_, flow) = taken.fate else { return false };
         let lane = &self.lanes[usize::from(flow) % FLOWS];
         lane.queued < lane.most
     }
 
-    /// Does with a packet what is to become of it. Returns when it was inserted into its flow, in
-    /// ticks; none if it is in none.
+    /// Carries out the decision about a packet. Returns the time at which it was inserted into its
+    /// flow, in ticks; none if it is in no flow.
     fn place(
         &mut self,
         index: usize,
@@ -183,7 +185,8 @@ impl Broker<'_> {
         let flow = usize::from(flow) % FLOWS;
         let how = (operation, flow, is_known);
         let Some(inserted) = self.submit(index, taken, how, mover, access) else {
-            // Of a connection that there is no more: the driver may not know yet.
+            // The packet belongs to a connection that no longer exists, which the driver may not
+            // know yet.
             self.give_back(index, taken.head, access);
             if let Some(answer) = self.header(index, taken.head).refusal() {
                 let _ = self.deliver(&answer, Owner::NONE, access);
@@ -201,8 +204,8 @@ impl Broker<'_> {
         Some(inserted)
     }
 
-    /// Takes the next packet out of the ring of a device, to its socket's `taken`; false if there
-    /// is none, or if the device was reset.
+    /// Takes the next packet out of the ring of a device, into its socket's `taken`. Returns false
+    /// if there is none, or if the device was reset.
     fn take_next(
         &mut self,
         index: usize,
@@ -227,11 +230,11 @@ impl Broker<'_> {
             false
         });
         if self.store.sockets[index].gathered.is_some() {
-            // Its driver has cut the header into many buffers.
+            // The driver has split the header into many buffers.
             self.spend(index);
         }
         if is_taken {
-            // Of a header that took several steps, those of the last one.
+            // For a header that took several steps, only the time of the last step is recorded.
             let parsing = mover.ticks().wrapping_sub(locked);
             let taken = &mut self.store.sockets[index].taken;
             taken.phases |= pack([0, parsing, locked.wrapping_sub(begun), 0]);
@@ -239,8 +242,8 @@ impl Broker<'_> {
         is_taken
     }
 
-    /// Takes the next packet out of the ring of a device, in an access to its memory; false if there
-    /// is none, or if only a part of its header was read. `now` is in ticks.
+    /// Takes the next packet out of the ring of a device, during an access to its memory. Returns
+    /// false if there is none, or if only a part of its header was read. `now` is in ticks.
     #[inline(never)]
     fn take(&mut self, index: usize, now: u64, access: &mut impl Access) -> Result<bool, Broken> {
         let mut memory = Memory::new(self.window(index), access);
@@ -258,7 +261,7 @@ impl Broker<'_> {
         let room = match payload {
             Payload::NoHeader => None,
             Payload::UpTo(room) => Some(room.into()),
-            // It is checked as it is moved.
+            // The length is checked while the packet is moved.
             Payload::Unknown => Some(u64::MAX),
         };
         let checked = room.map(|room| header.check(Cid::of_vm(index as u32), room));
@@ -272,8 +275,8 @@ impl Broker<'_> {
             },
             Some(Err(Malformed::Kind)) => Fate::Refused,
             Some(Ok(operation)) => match self.judge(index, header, operation) {
-                // What is longer than the flow's packets would take the others' time; of best
-                // effort only ever a chunk does.
+                // A packet longer than the flow's packets would take time from other flows. A
+                // best-effort packet is moved one chunk at a time, so it cannot.
                 PacketVerdict::Transfer(flow)
                     if self.lanes[flow].flow.period > 0
                         && header.len > self.lanes[flow].flow.size =>
@@ -289,7 +292,7 @@ impl Broker<'_> {
         Ok(true)
     }
 
-    /// Deals with a packet that is in no flow's lane.
+    /// Handles a packet that is in no flow's lane.
     #[inline(never)]
     fn dispatch(&mut self, index: usize, taken: &Taken, now: u64, access: &mut impl Access) {
         let header = *self.header(index, taken.head);
@@ -304,7 +307,7 @@ impl Broker<'_> {
             }
             Fate::Cut(flow) if self.is_known(index, taken) => {
                 self.exchange.port(index).refuse();
-                // Without the packet, the stream has a gap.
+                // The stream has a gap without the packet.
                 let flow = usize::from(flow) % FLOWS;
                 let members = self.lanes[flow].members;
                 self.break_off(flow..flow + members, &header, now, access);
@@ -325,8 +328,8 @@ impl Broker<'_> {
         let _ = self.with(index, access, |socket, memory| socket.give_back(memory, head));
     }
 
-    /// What becomes of a packet from port `index`: of the flows between the two VMs, the first that
-    /// it falls under decides.
+    /// Decides about a packet from port `index`: the first matching flow between the two VMs
+    /// determines the verdict.
     fn judge(&self, index: usize, header: &Header, operation: Operation) -> PacketVerdict {
         let to =
             header.dst_cid.vm().and_then(|vm| self.store.sockets.get(usize::try_from(vm).ok()?));
@@ -337,7 +340,7 @@ impl Broker<'_> {
             let (from, to) = (Cid::of_vm(flow.from.into()), Cid::of_vm(flow.to.into()));
             return match admit([FlowRule { from, to, port: flow.port }], header, operation) {
                 PacketVerdict::Refuse => continue,
-                // The sender knows its receivers by one name.
+                // The sender addresses the receivers of a group by one address only.
                 _ if flow.members > 1 && from == header.src_cid => PacketVerdict::Refuse,
                 PacketVerdict::Transfer(_) => PacketVerdict::Transfer(index),
                 PacketVerdict::Pass(_) => PacketVerdict::Pass(index),
@@ -346,7 +349,7 @@ impl Broker<'_> {
         PacketVerdict::Refuse
     }
 
-    /// As [`Self::judge`], of a packet that is not for a VM.
+    /// Does what [`Self::judge`] does, for a packet that is not addressed to a VM.
     #[inline(never)]
     fn judge_for_group(&self, header: &Header, operation: Operation) -> PacketVerdict {
         let mut flows = self.lanes.iter().take(self.flows).map(|lane| &lane.flow);
@@ -361,8 +364,8 @@ impl Broker<'_> {
         }
     }
 
-    /// Stamps a packet and puts it into its flow. Returns when it was stamped, in ticks; none if it
-    /// belongs to no connection.
+    /// Stamps a packet and puts it into its flow. Returns the time at which it was stamped, in
+    /// ticks; none if it belongs to no connection.
     fn submit(
         &mut self,
         index: usize,
@@ -378,8 +381,8 @@ impl Broker<'_> {
             return None;
         }
         let kept = &mut self.store.flows[flow];
-        // What ends a connection keeps the period like a packet, or it would take others' time: it
-        // is moved like one.
+        // A packet that ends a connection also keeps the flow's period, because it is moved like a
+        // packet and would otherwise take time from other flows.
         let stamp = kept.pace.stamp(now);
         let mut members = 1;
         if is_for_group {
@@ -437,7 +440,7 @@ impl Broker<'_> {
         }
     }
 
-    /// Does as [`Self::append`], for a flow to several receivers.
+    /// Does what [`Self::append`] does, for a flow to several receivers.
     #[inline(never)]
     fn append_to_group(&mut self, port: usize, head: u8, (flow, members): (usize, u8), now: u64) {
         let group = flow..(flow + self.lanes[flow].members).min(self.flows);
@@ -460,7 +463,7 @@ impl Broker<'_> {
         }
     }
 
-    /// The packet at `head` was moved for flow `index`, or is given up.
+    /// Ends the packet at `head` for flow `index`: it was moved, or is given up.
     #[inline(never)]
     pub(crate) fn answer(
         &mut self,
@@ -493,13 +496,13 @@ impl Broker<'_> {
         }
     }
 
-    /// A packet of flow `index` was given up.
+    /// Counts a packet of flow `index` as lost.
     pub(crate) fn lose(&mut self, index: usize) {
         self.store.flows[index].counts.lost += 1;
         self.publish(index);
     }
 
-    /// Gives up the packets of flow `index`, one of those to several receivers.
+    /// Gives up the packets of flow `index`, one of a group of flows to several receivers.
     #[inline(never)]
     pub(crate) fn retire(&mut self, index: usize, now: u64, access: &mut impl Access) {
         let lane = &mut self.lanes[index];
@@ -510,7 +513,7 @@ impl Broker<'_> {
             self.put(index, Where::Idle);
         }
         self.restart(index);
-        // Bounded: a list has each head once at most.
+        // Bounded: a list contains each head at most once.
         for _ in 0..RING {
             let Some(packet) = self.store.sockets[port].packets.get(usize::from(head)) else {
                 break;

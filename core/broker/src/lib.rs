@@ -1,15 +1,15 @@
-//! The broker: takes packets of all flows out of their senders' rings and moves them, earliest
-//! deadline first, in chunks (rt-virtio, sections III and IV), and passes on the frames of the
+//! The broker takes packets of all flows out of their senders' rings and moves them, earliest
+//! deadline first, in chunks (rt-virtio, sections III and IV). It also passes on the frames of the
 //! switch.
 //!
-//! - [`broker`]: what to take and to move next, and what became of it. `guests/service` is the VM
-//!   around it.
-//! - [`clock`]: times of the counter.
-//! - [`ram`]: how it reaches the RAM of VMs.
-//! - [`switch`]: frames from one VM's network device to another's.
+//! - [`broker`]: decides what to take and to move next, and records the results. `guests/service`
+//!   is the VM that runs it.
+//! - [`clock`]: converts counter values to times.
+//! - [`ram`]: access to the RAM of VMs.
+//! - [`switch`]: moves frames from one VM's network device to another's.
 //!
-//! It exchanges data with EL2 in the memory of `weir-exchange`. Its stage 2 maps the RAM of VMs in
-//! flows and at the switch, the exchange, and nothing else.
+//! The broker exchanges data with EL2 in the memory of `weir-exchange`. Its stage 2 maps the RAM of
+//! VMs in flows and at the switch, the exchange, and nothing else.
 
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
@@ -25,7 +25,7 @@ pub mod switch;
 mod taken;
 pub mod transfer;
 
-/// Entries of a virtqueue at most.
+/// Largest number of entries of a virtqueue.
 const RING: usize = weir_vsock::queue::MAX_SIZE as usize;
 
 /// Returns the numbers of the bits that are set, lowest first.

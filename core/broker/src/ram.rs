@@ -1,11 +1,12 @@
-//! How the broker reaches the RAM of the VMs that it serves.
+//! Access of the broker to the RAM of the VMs that it serves.
 
 use core::sync::atomic::{Ordering::SeqCst, fence};
 use weir_exchange::ram::{Map, Piece};
 use weir_vsock::{GuestMemory, Outside, Ram};
 
-/// What accesses memory in the service VM's address space, where VMs may write what is read. An
-/// access of 2, 4 or 8 bytes at a multiple of as many is one access.
+/// Access to memory in the service VM's address space, where VMs may write concurrently to the
+/// memory that is read. An access of 2, 4 or 8 bytes at an address that is a multiple of its size
+/// is a single access.
 pub trait Access {
     /// Copies bytes out.
     fn read(&mut self, from: u64, to: &mut [u8]);
@@ -13,23 +14,24 @@ pub trait Access {
     fn write(&mut self, to: u64, from: &[u8]);
 }
 
-/// Where the service VM sees RAM of the VM at a port.
+/// The mapping from the RAM of the VM at a port to the service VM's address space.
 #[derive(Clone, Copy)]
 pub(crate) struct Window<'a> {
     map: &'a Map,
     port: usize,
-    /// The VM's first piece, where a driver has most of what it has.
+    /// The VM's first piece of RAM, where a driver has most of its buffers.
     first: Piece,
 }
 
 impl<'a> Window<'a> {
-    /// To the VM at `port`, whose first piece the map has as `first`.
+    /// Returns a window to the VM at `port`, whose first piece in the map is `first`.
     #[inline]
     pub(crate) const fn new(map: &'a Map, port: usize, first: Piece) -> Self {
         Self { map, port, first }
     }
 
-    /// Returns where the service VM sees the `len` bytes at `ipa`, if they are in one piece.
+    /// Returns the address at which the service VM sees the `len` bytes at `ipa`, if they are in
+    /// one piece.
     #[inline]
     pub(crate) fn place(&self, ipa: u64, len: u64) -> Option<u64> {
         let offset = ipa.wrapping_sub(self.first.ipa);
@@ -39,7 +41,7 @@ impl<'a> Window<'a> {
         self.find(ipa, len)
     }
 
-    /// As [`Self::place`], in any piece.
+    /// Does what [`Self::place`] does, for any piece.
     #[inline(never)]
     fn find(&self, ipa: u64, len: u64) -> Option<u64> {
         let found = self.map.find(self.port, ipa);
@@ -54,7 +56,7 @@ pub(crate) struct Memory<'a, A> {
 }
 
 impl<'a, A> Memory<'a, A> {
-    /// Of the VM that `window` shows.
+    /// Returns the RAM of the VM that `window` maps.
     #[inline]
     pub(crate) const fn new(window: Window<'a>, access: &'a mut A) -> Self {
         Self { window, access }

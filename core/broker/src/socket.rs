@@ -1,4 +1,5 @@
-//! A VM's socket device as the broker serves it: its rings, and what waits for them.
+//! The broker's state of a VM's socket device: its rings, and the packets and flows that wait for
+//! them.
 
 use crate::{
     RING, bits,
@@ -18,65 +19,68 @@ use weir_vsock::{
     vsock::{HEADER_LEN, Header, MAX_PAYLOAD},
 };
 
-/// Control packets that wait for a buffer, in equal parts for the flows; more are dropped.
+/// Number of control packets that can wait for a buffer, in equal parts for the flows; further
+/// packets are dropped.
 const WAITING: usize = 32;
-/// The part of a receiver's ring that is kept for control packets next to one flow alone.
+/// The part of a receiver's ring (1 / `ALONE`) that is reserved for control packets if the VM has
+/// only one flow.
 const ALONE: u16 = 8;
-/// The share of a flow: so many receive buffers for its control packets, and those for one to so
-/// many of its longest messages.
+/// The share of a flow: the number of receive buffers for its control packets, and the number of
+/// its longest messages for which it has buffers.
 const CONTROLS: u16 = 2;
 const MESSAGES: usize = 4;
-/// Payload bytes that a receive buffer holds, of the smallest that a known driver has: Linux takes
-/// 4 KiB, in which it keeps 320 bytes for itself, and the header needs 44.
+/// Payload bytes of the smallest receive buffer that a known driver uses: Linux allocates 4 KiB, of
+/// which it keeps 320 bytes for itself, and the header needs 44.
 const BUFFER: u32 = 4096 - 320 - HEADER_LEN as u32;
 
-/// What fills receive buffers: the messages of a flow, its control packets, or answers to packets
-/// of no flow.
+/// The user of receive buffers: the messages of a flow, its control packets, or answers to packets
+/// that belong to no flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Owner(u8);
 
-/// Owners with a share.
+/// Number of owners that have a share.
 const OWNERS: usize = 2 * FLOWS;
 
 impl Owner {
-    /// An answer to a packet of no flow. It has no buffers of its own.
+    /// The owner of an answer to a packet that belongs to no flow. It has no share of the buffers.
     pub(crate) const NONE: Self = Self(u8::MAX);
-    /// Of a buffer that is not filled.
+    /// The owner of a buffer that is not filled.
     const EMPTY: Self = Self(u8::MAX - 1);
 
-    /// The messages of flow `index`.
+    /// Returns the owner of the messages of flow `index`.
     pub(crate) const fn messages(index: usize) -> Self {
         Self(2 * index as u8)
     }
 
-    /// The control packets of flow `index`.
+    /// Returns the owner of the control packets of flow `index`.
     pub(crate) const fn controls(index: usize) -> Self {
         Self(2 * index as u8 + 1)
     }
 }
 
-/// Which receive buffers of a VM are filled and not returned yet, by their owners.
+/// The receive buffers of a VM that are filled and not returned yet, by owner.
 ///
-/// Each owner at the VM has a share of the buffers. It may take one if those that the others have
-/// not used of their shares are left, so no owner finds the ring empty because of another one's
-/// packets, however slowly the driver returns buffers. A driver that has fewer buffers than the
-/// shares need serves each owner up to its share.
+/// Each owner at the VM has a share of the buffers. It may take a buffer if enough buffers remain
+/// for the unused shares of the other owners. So no owner finds the ring empty because of another
+/// owner's packets, however slowly the driver returns buffers. If a driver has fewer buffers than
+/// the shares need, each owner is served up to its share.
 ///
-/// A driver may return none before it has got more: Linux returns all when fewer than half of the
-/// ring are left. So the shares are for one message of each flow at least, and together at most
-/// half of the ring: a message that comes when just half are left finds what it needs.
+/// A driver may return no buffer before it has got more filled ones: Linux returns all of them when
+/// fewer than half of the ring are left. So the shares are enough for at least one message of each
+/// flow, and together are at most half of the ring: a message that arrives when exactly half are
+/// left finds the buffers that it needs.
 #[derive(Debug)]
 struct Filled {
-    /// By the heads of the chains.
+    /// The owner of each chain, indexed by the chain's head.
     owners: [Owner; RING],
     counts: [u8; OWNERS],
     shares: [u8; OWNERS],
-    /// The sum of the shares, and what is not used of it.
+    /// The sum of the shares, and the part of it that is not used.
     reserve: u16,
     unused: u16,
-    /// Filled ones that the driver has, of all owners.
+    /// Number of filled buffers, of all owners, that the driver has not returned.
     outstanding: u16,
-    /// Chains made available up to here were looked at: see [`Self::take_back`].
+    /// Position up to which available chains were examined: see [`Self::take_back`].
     seen: u16,
 }
 
@@ -91,9 +95,9 @@ impl Filled {
         seen: 0,
     };
 
-    /// Returns the shares of a ring with `size` entries. The flows in `ends` end at its VM, and
-    /// those in `to` bring messages, one bit each; `messages` are the buffers of a flow's longest
-    /// one.
+    /// Returns the shares of a ring with `size` entries. The flows in `ends` end at the VM, and
+    /// those in `to` bring messages, one bit each; `messages` are the numbers of buffers for the
+    /// longest message of each flow.
     fn new(size: u16, (ends, to): (u64, u64), messages: &[u8; FLOWS]) -> Self {
         let mut filled = Self::NONE;
         if ends.count_ones() < 2 {
@@ -107,7 +111,7 @@ impl Filled {
         let receives = || bits(to).zip(bits(to).map(|flow| u16::from(messages[flow % FLOWS])));
         let needed: u16 = receives().map(|(_, one)| one).sum();
         for (flow, one) in receives() {
-            // More than fit are cut, each by the same part.
+            // If they do not all fit, each share is reduced by the same factor.
             let part = u32::from(one) * u32::from(room) / u32::from(needed).max(1);
             filled.set(Owner::messages(flow), one.min(part as u16).max(1));
         }
@@ -124,7 +128,7 @@ impl Filled {
         filled
     }
 
-    /// Gives `owner`, which has filled none, a share.
+    /// Gives a share to `owner`, which has not filled a buffer.
     fn set(&mut self, owner: Owner, share: u16) {
         let share = share.min(RING as u16);
         if let Some(place) = self.shares.get_mut(usize::from(owner.0)) {
@@ -134,7 +138,7 @@ impl Filled {
         }
     }
 
-    /// Returns how many buffers are kept for `owner`.
+    /// Returns how many buffers are reserved for `owner`.
     fn share(&self, owner: Owner) -> u16 {
         self.shares.get(usize::from(owner.0)).map_or(0, |share| u16::from(*share))
     }
@@ -145,7 +149,7 @@ impl Filled {
         self.share(owner).saturating_sub(count)
     }
 
-    /// Notes that `owner` has filled one more buffer, or that the driver has returned one.
+    /// Counts that `owner` has filled one more buffer, or that the driver has returned one.
     fn count(&mut self, owner: Owner, is_filled: bool) {
         let before = self.unused_of(owner);
         let Some(count) = self.counts.get_mut(usize::from(owner.0)) else { return };
@@ -153,7 +157,7 @@ impl Filled {
         self.unused = self.unused - before + self.unused_of(owner);
     }
 
-    /// The driver has the chain at `head` no longer.
+    /// Notes that the driver has returned the chain at `head`.
     fn release(&mut self, head: u16) {
         let Some(owner) = self.owners.get_mut(usize::from(head)) else { return };
         let owner = core::mem::replace(owner, Owner::EMPTY);
@@ -163,7 +167,7 @@ impl Filled {
         self.count(owner, false);
     }
 
-    /// The device has taken the chain at `head`, the last of so many.
+    /// Notes that the device has taken the chain at `head`, as number `taken`.
     fn take(&mut self, head: u16, taken: u16) {
         self.release(head);
         if self.seen.wrapping_sub(taken).cast_signed() < 0 {
@@ -171,14 +175,14 @@ impl Filled {
         }
     }
 
-    /// A chain that the device has taken has these descriptors, one bit each: the driver has the
-    /// chains no longer that began with them.
+    /// Notes that a chain that the device has taken consists of these descriptors, one bit each:
+    /// the driver has returned the chains that began with them.
     #[inline]
     fn reuse(&mut self, descriptors: &mut u64) {
         bits(core::mem::take(descriptors)).for_each(|head| self.release(head as u16));
     }
 
-    /// The chain at `head` was filled.
+    /// Notes that the chain at `head` was filled by `owner`.
     fn note(&mut self, head: u16, owner: Owner) {
         self.release(head);
         let Some(place) = self.owners.get_mut(usize::from(head)) else { return };
@@ -188,7 +192,7 @@ impl Filled {
     }
 
     /// Releases the chains that the driver has returned and the device has not taken: at most
-    /// `ready`, of which each is looked at once.
+    /// `ready` chains, each of which is examined only once.
     fn take_back(
         &mut self,
         queue: &Queue,
@@ -203,7 +207,7 @@ impl Filled {
         Ok(())
     }
 
-    /// Whether `owner` may take one of `available` buffers and those that were `taken` already.
+    /// Returns whether `owner` may take one of `available` buffers and the `taken` ones.
     #[inline(never)]
     fn admits(
         &mut self,
@@ -228,14 +232,14 @@ impl Filled {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Buffer {
     pub(crate) chain: Chain,
-    /// Bytes of it that were found, and whether these are all.
+    /// Number of bytes of the buffer that were found, and whether these are all.
     room: u32,
     is_measured: bool,
     /// Descriptors of the buffer, one bit each, if there are several.
     descriptors: u64,
-    /// Bytes that are written, the header's first.
+    /// Number of bytes that are written, beginning with the header.
     pub(crate) done: u32,
-    /// Bytes of payload that it gets; none before its chunk has begun.
+    /// Number of payload bytes of the chunk; none before the chunk has begun.
     pub(crate) bytes: Option<u32>,
 }
 
@@ -246,8 +250,8 @@ impl Buffer {
         Self { chain, room: 0, is_measured: false, descriptors: 0, done: 0, bytes: None }
     }
 
-    /// Finds how many bytes it has, without those of a header; none after as many descriptors as it
-    /// may read now.
+    /// Returns the number of bytes in the buffer besides the header, or none if it has more
+    /// descriptors than may be read now.
     #[inline]
     fn measure(
         &mut self,
@@ -261,7 +265,7 @@ impl Buffer {
                 && self.room == 0
                 && !self.chain.goes_on()
             {
-                // Most buffers are in one piece.
+                // Most buffers consist of one piece.
                 (self.room, self.is_measured) = (only.len, true);
             } else if !self.measure_pieces(queue, memory, steps)? {
                 return Ok(None);
@@ -271,7 +275,8 @@ impl Buffer {
         room.ok_or(Broken::TooShort).map(Some)
     }
 
-    /// Measures a buffer in pieces, as [`Self::measure`]; false if there are more pieces.
+    /// Measures a buffer that consists of several pieces, for [`Self::measure`]. Returns false if
+    /// there are more pieces than may be read now.
     #[inline(never)]
     fn measure_pieces(
         &mut self,
@@ -295,7 +300,8 @@ impl Buffer {
         }
     }
 
-    /// Writes what is left of a header; false after as many descriptors as it may read now.
+    /// Writes the rest of a header. Returns false if there are more descriptors than may be read
+    /// now.
     #[inline]
     pub(crate) fn put_header(
         &mut self,
@@ -321,7 +327,7 @@ impl Buffer {
         self.put_rest(queue, memory, &bytes.0, steps)
     }
 
-    /// Writes a header in pieces, as [`Self::put_header`].
+    /// Writes a header into several pieces, for [`Self::put_header`].
     #[inline(never)]
     fn put_rest(
         &mut self,
@@ -345,13 +351,13 @@ impl Buffer {
         Ok(true)
     }
 
-    /// Forgets what was written to the buffer, which is then filled anew.
+    /// Discards what was written to the buffer, which is then filled again from its start.
     fn restart(&mut self, queue: &Queue) {
         (self.chain, self.done, self.bytes) = (queue.again(&self.chain), 0, None);
     }
 }
 
-/// A control packet that is written in part.
+/// A control packet that is partly written.
 #[derive(Clone, Copy, Debug)]
 struct Writing {
     buffer: Buffer,
@@ -359,67 +365,69 @@ struct Writing {
     owner: Owner,
 }
 
-/// Bytes that a packet has behind its header.
+/// The number of bytes of a packet behind its header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Payload {
-    /// It ends within its header.
+    /// The packet ends within its header.
     NoHeader,
-    /// So many.
+    /// At most this number.
     UpTo(u32),
-    /// In buffers that are not read yet.
+    /// Unknown, because not all of its buffers have been read.
     Unknown,
 }
 
 /// Progress of moving a flow's first packet: its source and its target.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Move {
-    /// The payload that was not moved yet.
+    /// The part of the payload that was not moved yet.
     pub(crate) source: Chain,
-    /// The receive buffer that has a part of a chunk, or is kept for the next one.
+    /// The receive buffer that contains a part of a chunk, or is kept for the next chunk.
     pub(crate) target: Option<Buffer>,
 }
 
 impl Move {
-    /// State of a flow without a packet that is being moved.
+    /// The state of a flow without a packet that is being moved.
     pub(crate) const NONE: Self = Self { source: Chain::EMPTY, target: None };
 
-    /// Bytes of payload of the chunk that has begun.
+    /// Returns the payload bytes of the chunk that has begun.
     #[inline]
     pub(crate) fn begun(&self) -> Option<u32> {
         self.target.as_ref().and_then(|target| target.bytes)
     }
 }
 
-/// Room that a receiver has for a chunk.
+/// The room that a receiver has for a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Room {
-    /// It has no buffer that the flow may take.
+    /// There is no buffer that the flow may take.
     None,
     /// The receive buffer has more descriptors than one step reads.
     Later,
-    /// For so many bytes of payload.
+    /// Room for this number of payload bytes.
     Bytes(u32),
 }
 
 /// A packet that waits, or is being moved.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Packet {
-    /// At its payload.
+    /// The packet's chain, positioned at the payload.
     pub(crate) chain: Chain,
     pub(crate) header: Header,
-    /// Not moved before this time, in ns of the counter.
+    /// Earliest time at which the packet is moved, in ns of the counter.
     pub(crate) eligible: u64,
-    /// Absolute deadline in ns of the counter; `u64::MAX` without one.
+    /// Absolute deadline in ns of the counter; `u64::MAX` if there is none.
     pub(crate) deadline: u64,
-    /// The epoch of its receiver's device in which it was sent; in another one it is given up.
+    /// The epoch of the receiver's device in which the packet was sent; in a later epoch it is
+    /// given up.
     pub(crate) epoch: u32,
-    /// Its flow, or the first of those to several receivers.
+    /// The packet's flow, or the first flow of its group.
     pub(crate) flow: u8,
-    /// The flows from its own on that it is for and that have not answered, one bit each.
+    /// The flows from `flow` on to which the packet goes and that have not completed it, one bit
+    /// each.
     pub(crate) members: u8,
-    /// Data, and not a packet that only must not overtake them.
+    /// Whether the packet is data; otherwise it only must not overtake data.
     pub(crate) is_data: bool,
-    /// The one behind it in its flow.
+    /// The next packet of the same flow.
     pub(crate) next: u8,
 }
 
@@ -437,13 +445,14 @@ impl Packet {
     };
 }
 
-/// When packets came without the driver's notification.
+/// Times at which packets were found without a notification by the driver.
 #[derive(Clone, Copy, Debug)]
 struct Polled {
-    /// Packets made available, and when that was read last, in ticks.
+    /// Number of packets made available, and the time at which it was last read, in ticks.
     end: u16,
     at: u64,
-    /// Of these, where those begin that the last reading found, and when the reading before was.
+    /// Position of the first packet that the last change of this number added, and the time of the
+    /// reading before it.
     from: u16,
     before: u64,
 }
@@ -458,72 +467,74 @@ impl Polled {
         self.at = now;
     }
 
-    /// After which time packet number `count` came.
+    /// Returns a time after which packet number `count` was made available.
     const fn since(&self, count: u16) -> u64 {
         if count.wrapping_sub(self.from).cast_signed() < 0 { 0 } else { self.before }
     }
 }
 
-/// What is known of a VM's socket device. What each packet needs comes first.
+/// The broker's state of a VM's socket device. Fields that each packet needs come first.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Socket {
     pub(crate) epoch: u32,
-    /// Notifications seen, of each queue.
+    /// Number of notifications seen, for each queue.
     notified: [u32; 2],
-    /// Notifications of packets that were taken.
+    /// Number of notifications of packets that were taken.
     stamped: u32,
-    /// When the packet that was taken last was seen, in ticks of the counter.
+    /// Time at which the packet that was taken last was seen, in ticks of the counter.
     seen: u64,
     polled: Polled,
-    /// Where its RAM is, most of it.
+    /// The first piece of the VM's RAM, which is most of it.
     pub(crate) ram: Piece,
     pub(crate) queues: [Option<Queue>; 2],
-    /// The packet that was taken last; whether it may have nothing done for it yet.
+    /// The packet that was taken last, and whether it is held because nothing may be done for it
+    /// yet.
     pub(crate) taken: Taken,
     pub(crate) holds: bool,
-    /// Bytes of its header that were read, while these are not all.
+    /// Number of bytes of its header that were read, while the header is incomplete.
     pub(crate) gathered: Option<u8>,
-    /// There may be packets in the ring to send.
+    /// Whether there may be packets in the transmit ring.
     pub(crate) more: bool,
-    /// Since a packet with a deadline is ready to be moved: packets that were taken and are in no
-    /// flow's lane, or too early in it, and resets that were taken in.
+    /// Number of packets outside of their flow's lane (or too early in it) and of resets that were
+    /// taken in since a packet with a deadline has been ready to be moved.
     pub(crate) spent: u8,
-    /// The packet that was taken last was the last that was available.
+    /// Whether the packet that was taken last was the last that was available.
     is_last: bool,
-    /// The driver got something back.
+    /// Whether the driver got buffers back.
     returned: bool,
-    /// The driver notifies of receive buffers.
+    /// Whether the driver sends notifications of receive buffers.
     notifies: bool,
-    /// A ring made no sense in this epoch.
+    /// Whether a ring was invalid in this epoch.
     pub(crate) is_broken: bool,
-    /// A ring made no sense, and the other ends of its connections do not know yet.
+    /// Whether a ring was invalid, and the other ends of the connections have not been informed
+    /// yet.
     pub(crate) ends: bool,
-    /// There may be receive buffers for those that wait.
+    /// Whether there may be receive buffers for the packets and flows that wait for them.
     pub(crate) supplied: bool,
-    /// There is a receive buffer for the next chunk; whether any flow may take it.
+    /// Whether there is a receive buffer for the next chunk, and whether any flow may take it.
     has_buffer: bool,
     is_spare: bool,
     buffer: Buffer,
     /// Flows that wait for a receive buffer, one bit each.
     pub(crate) blocked: u64,
-    /// Flows that the VM sends, and those that it receives, one bit each.
+    /// Flows that the VM sends, and flows that it receives, one bit each.
     pub(crate) flows_from: u64,
     pub(crate) flows_to: u64,
-    /// The flows with a share of its receive buffers, one bit each.
+    /// The flows that have a share of the receive buffers, one bit each.
     flow_ends: u64,
-    /// The number of receive buffers for the longest message of each flow to it.
+    /// The number of receive buffers for the longest message of each flow to this VM.
     messages: [u8; FLOWS],
     waits: usize,
     filled: Filled,
     waiting: [(Header, Owner); WAITING],
     writing: Option<Writing>,
-    /// By the heads of their chains.
+    /// The packets, indexed by the heads of their chains.
     pub(crate) packets: [Packet; RING],
 }
 
 impl Socket {
-    /// Of no VM.
+    /// The initial state, before a VM is set up.
     pub(crate) const NEW: Self = Self {
         epoch: 0,
         queues: [None; 2],
@@ -558,7 +569,7 @@ impl Socket {
         packets: [Packet::NONE; RING],
     };
 
-    /// Takes in which queues are in use since the last reset.
+    /// Takes in which queues have been put into use since the last reset.
     pub(crate) fn refresh(&mut self, device: &DeviceWords) {
         let had = self.queues[RX].is_some();
         for index in [RX, TX] {
@@ -573,28 +584,28 @@ impl Socket {
         }
     }
 
-    /// Notes flow `index`, which the VM sends. A flow to each of several receivers has no share of
-    /// the receive buffers but by the first of them.
+    /// Records flow `index`, which the VM sends. Of the flows to several receivers, only the first
+    /// has a share of the receive buffers.
     pub(crate) const fn sends(&mut self, index: usize, has_share: bool) {
         self.flows_from |= 1 << index;
         self.flow_ends |= (has_share as u64) << index;
     }
 
-    /// Notes flow `index`, which comes to the VM, with messages of up to `size` bytes.
+    /// Records flow `index`, which the VM receives, with messages of up to `size` bytes.
     pub(crate) fn receives_up_to(&mut self, index: usize, size: u32) {
         self.flows_to |= 1 << index;
         self.flow_ends |= 1 << index;
         self.messages[index % FLOWS] = size.min(MAX_PAYLOAD).div_ceil(BUFFER).max(1) as u8;
     }
 
-    /// Forgets what it knew of flows; `ram` is the first piece of the VM's RAM.
+    /// Removes all flows; `ram` is the first piece of the VM's RAM.
     pub(crate) const fn begin(&mut self, ram: Piece) {
         (self.blocked, self.flows_from, self.flows_to, self.flow_ends) = (0, 0, 0, 0);
         self.ram = ram;
     }
 
-    /// Forgets everything: the device is in `epoch`. A ring that made no sense is not served before
-    /// the next one.
+    /// Resets the state, because the device is in `epoch`. If a ring was invalid, no queue is
+    /// served before the next epoch.
     pub(crate) fn forget(&mut self, epoch: u32) {
         self.is_broken &= self.epoch == epoch;
         (self.epoch, self.queues, self.ends) = (epoch, [None; 2], false);
@@ -602,7 +613,7 @@ impl Socket {
         (self.polled, self.waits, self.has_buffer) = (Polled::NEVER, 0, false);
         (self.returned, self.notifies, self.supplied) = (false, true, false);
         self.packets.iter_mut().for_each(|packet| packet.members = 0);
-        // What the driver does from now on is seen whether it notified before or not.
+        // Set so that packets are found whether or not the driver notified before.
         self.more = true;
     }
 
@@ -620,18 +631,18 @@ impl Socket {
         self.is_broken || self.queues[RX].is_some() && self.queues[TX].is_some()
     }
 
-    /// Whether the device has a ring to receive.
+    /// Returns whether the device has a receive ring.
     pub(crate) const fn receives(&self) -> bool {
         self.queues[RX].is_some()
     }
 
-    /// Whether the driver got something back since [`Self::interrupts`] was last called.
+    /// Returns whether the driver got buffers back since [`Self::interrupts`] was last called.
     pub(crate) const fn has_returned(&self) -> bool {
         self.returned
     }
 
-    /// Takes the next packet's chain to [`Self::packets`] and returns its head; none if there is
-    /// none. `now` is in ticks. Its header is to be [gathered](Self::gather).
+    /// Takes the next packet's chain into [`Self::packets`] and returns its head; none if there is
+    /// no packet. `now` is in ticks. The header must then be [gathered](Self::gather).
     pub(crate) fn take(
         &mut self,
         memory: &mut impl GuestMemory,
@@ -659,9 +670,9 @@ impl Socket {
         Ok(Some(chain.head()))
     }
 
-    /// Reads the header of the packet that was taken last, up to its payload. Returns how many
-    /// bytes of payload there may be; none if the header is in more buffers than one walk is along:
-    /// then this is to be called again.
+    /// Reads the header of the packet that was taken last, up to its payload. Returns the number of
+    /// payload bytes; none if the header is in more buffers than one walk covers. In that case this
+    /// function must be called again.
     #[inline]
     pub(crate) fn gather(
         &mut self,
@@ -698,8 +709,8 @@ impl Socket {
         Ok(Some(if is_all { Payload::UpTo(chain.len_here()) } else { Payload::Unknown }))
     }
 
-    /// The packet that was taken last was the last that was available: asks for a notification of
-    /// the next, so that no later step finds the ring empty. Called behind [`Self::stamp`].
+    /// If the packet that was taken last was the last available one, asks for a notification of the
+    /// next, so that no later step finds the ring empty. Called after [`Self::stamp`].
     #[inline]
     pub(crate) fn ask_for_next(&mut self, memory: &mut impl GuestMemory) -> Result<(), Broken> {
         if let Some(queue) = self.queues[TX].as_mut().filter(|_| self.is_last)
@@ -710,8 +721,8 @@ impl Socket {
         Ok(())
     }
 
-    /// Returns when the packet that was taken last was seen, in ticks, and how long EL2 took until
-    /// then; 0 if it came with another one's notification.
+    /// Returns the time at which the packet that was taken last was seen, in ticks, and the time
+    /// that EL2 needed before that; 0 if the packet came with the notification of another one.
     pub(crate) fn stamp(&mut self, device: &DeviceWords) -> (u64, u64) {
         let behind = self.notified[TX].wrapping_sub(self.stamped);
         if behind == 0 {
@@ -726,7 +737,8 @@ impl Socket {
         (self.seen, transport)
     }
 
-    /// The ring to send is empty: the notifications so far were of what was taken.
+    /// Notes that the transmit ring is empty: the notifications so far belong to packets that were
+    /// taken.
     const fn settle(&mut self) {
         self.stamped = self.notified[TX];
         self.more = false;
@@ -745,8 +757,8 @@ impl Socket {
         Ok(())
     }
 
-    /// Has a receive buffer ready for the next chunk of `owner`; false if there is none that it may
-    /// take, and then the driver notifies when there may be.
+    /// Provides a receive buffer for the next chunk of `owner`. Returns false if there is none that
+    /// the owner may take; the driver then notifies when there may be one.
     pub(crate) fn has_buffer(
         &mut self,
         memory: &mut impl GuestMemory,
@@ -765,7 +777,8 @@ impl Socket {
         Ok(self.is_spare || self.has_own(memory, owner)?)
     }
 
-    /// Finds the room for a chunk: in `held`, or in the buffer that [`Self::has_buffer`].
+    /// Returns the room for a chunk: in `held`, or in the buffer that [`Self::has_buffer`]
+    /// provided.
     #[inline]
     pub(crate) fn measure(
         &mut self,
@@ -780,20 +793,20 @@ impl Socket {
         Ok(room.map_or(Room::Later, Room::Bytes))
     }
 
-    /// Hands over the buffer for the next chunk.
+    /// Takes the buffer for the next chunk.
     #[inline]
     pub(crate) const fn take_buffer(&mut self) -> Buffer {
         self.has_buffer = false;
         self.buffer
     }
 
-    /// A chunk of `owner` is only moved in part, to the buffer at `head`.
+    /// Notes that a chunk of `owner` was only partly moved, to the buffer at `head`.
     pub(crate) fn hold(&mut self, head: u16, owner: Owner) {
         self.filled.note(head, owner);
     }
 
-    /// What was written to `held`, which a flow has, is of no use. Returns it if the flow is to keep
-    /// it for its next packet.
+    /// Discards what was written to `held`, a buffer that a flow has. Returns the buffer if the
+    /// flow must keep it for its next packet.
     pub(crate) fn put_back(&mut self, mut held: Buffer) -> Option<Buffer> {
         let queue = self.queues[RX].as_ref()?;
         held.restart(queue);
@@ -805,19 +818,20 @@ impl Socket {
         None
     }
 
-    /// Whether a control packet or a flow waits for a receive buffer.
+    /// Returns whether a control packet or a flow waits for a receive buffer.
     #[inline]
     pub(crate) const fn is_waited_for(&self) -> bool {
         self.waits > 0 || self.blocked != 0 || self.writing.is_some()
     }
 
-    /// Whether the driver notifies of each receive buffer, and no control packet waits for one.
+    /// Returns whether the driver notifies of each receive buffer although no control packet waits
+    /// for one.
     pub(crate) fn notifies_in_vain(&self) -> bool {
         let by_flag = |queue: &Queue| !queue.options().event_index;
         self.notifies && self.waits == 0 && self.queues[RX].as_ref().is_some_and(by_flag)
     }
 
-    /// Nothing waits for a receive buffer: the driver need not notify of them.
+    /// Tells the driver that it need not notify of receive buffers, because nothing waits for them.
     #[inline(never)]
     pub(crate) fn refuse_notifications(
         &mut self,
@@ -834,14 +848,14 @@ impl Socket {
     fn ask(&mut self, memory: &mut impl GuestMemory, ready: u16) -> Result<(), Broken> {
         self.notifies = true;
         if let Some(queue) = &mut self.queues[RX] {
-            // No notification comes of what has come meanwhile.
+            // Buffers that arrived in the meantime cause no notification.
             self.supplied |= queue.ask_for_more(memory, ready)?;
         }
         Ok(())
     }
 
-    /// Whether control packets of the flow with these messages wait: a request must not come behind
-    /// them.
+    /// Returns whether control packets of the flow with these messages wait: a message must not
+    /// overtake them.
     #[inline(never)]
     fn is_behind(&self, messages: Owner) -> bool {
         let waiting = self.waiting.iter().take(self.waits).map(|(_, owner)| *owner);
@@ -849,7 +863,7 @@ impl Socket {
         waiting.chain(begun).any(|owner| owner.0 == messages.0 | 1)
     }
 
-    /// As [`Self::has_buffer`], of the reserve.
+    /// Does what [`Self::has_buffer`] does, with a buffer from the reserve.
     #[inline(never)]
     fn has_own(&mut self, memory: &mut impl GuestMemory, owner: Owner) -> Result<bool, Broken> {
         let Some(queue) = self.queues[RX] else { return Ok(false) };
@@ -864,8 +878,8 @@ impl Socket {
         Ok(self.has_buffer)
     }
 
-    /// The flows among those in `blocked`, one bit each, that may take a buffer now; if there are
-    /// others, the driver notifies when there may be one.
+    /// Returns the flows in `blocked`, one bit each, that may take a buffer now. If there are
+    /// others, the driver notifies when there may be another buffer.
     pub(crate) fn unblocked(
         &mut self,
         memory: &mut impl GuestMemory,
@@ -886,7 +900,7 @@ impl Socket {
         Ok(found)
     }
 
-    /// Whether the driver has left no buffer for `owner`.
+    /// Returns whether the driver has left no buffer for `owner`.
     pub(crate) fn starves(
         &mut self,
         memory: &mut impl GuestMemory,
@@ -897,7 +911,7 @@ impl Socket {
         Ok(!self.filled.admits(owner, (queue, ready, kept), memory)?)
     }
 
-    /// A buffer was filled.
+    /// Returns the filled buffer at `head` to the driver.
     #[inline]
     pub(crate) fn fill(
         &mut self,
@@ -913,8 +927,8 @@ impl Socket {
         Ok(())
     }
 
-    /// Passes a control packet of `owner` to the driver, or keeps it until there is a buffer; false
-    /// if it is dropped.
+    /// Passes a control packet of `owner` to the driver, or keeps it until there is a buffer.
+    /// Returns false if the packet is dropped.
     pub(crate) fn pass(
         &mut self,
         memory: &mut impl GuestMemory,
@@ -937,21 +951,21 @@ impl Socket {
         Ok(true)
     }
 
-    /// Passes a control packet that waits, as there may be receive buffers; false if there is none
-    /// that may go.
+    /// Passes a waiting control packet, because there may be receive buffers. Returns false if no
+    /// packet can be passed.
     pub(crate) fn pass_waiting(&mut self, memory: &mut impl GuestMemory) -> Result<bool, Broken> {
         self.supplied = false;
         if self.writing.is_some() {
             self.write_on(memory)?;
-            // Others may be behind it.
+            // Other packets may wait behind it.
             self.supplied = true;
             return Ok(true);
         }
         Ok(self.waits > 0 && self.pass_oldest(memory)?)
     }
 
-    /// Passes the control packet that waits longest of those whose owner may take a buffer; false
-    /// if there is none, and then the driver notifies when there is another buffer.
+    /// Passes the control packet that has waited longest among those whose owner may take a buffer.
+    /// Returns false if there is none; the driver then notifies when there is another buffer.
     fn pass_oldest(&mut self, memory: &mut impl GuestMemory) -> Result<bool, Broken> {
         if self.writing.is_some() {
             return Ok(false);
@@ -959,7 +973,7 @@ impl Socket {
         let mut tried = 0u128;
         for place in 0..self.waits {
             let (header, owner) = self.waiting[place];
-            // None overtakes an earlier one of its owner, which was tried before.
+            // A packet must not overtake an earlier packet of its owner, which was tried before.
             let bit = 1 << (owner.0 & 127);
             if tried & bit != 0 {
                 continue;
@@ -968,7 +982,7 @@ impl Socket {
             if self.write(memory, &header, owner)? {
                 self.waiting.copy_within(place + 1..self.waits, place);
                 self.waits -= 1;
-                // The next one, and its flow's messages, may go on.
+                // The next packet, and the messages of its flow, may be able to continue.
                 self.supplied = true;
                 return Ok(true);
             }
@@ -979,8 +993,8 @@ impl Socket {
         Ok(false)
     }
 
-    /// Writes a control packet of `owner` into the next buffer, or its first part; false if there is
-    /// none that it may take.
+    /// Writes a control packet of `owner`, or its first part, into the next buffer. Returns false
+    /// if there is no buffer that the owner may take.
     fn write(
         &mut self,
         memory: &mut impl GuestMemory,
@@ -1002,7 +1016,7 @@ impl Socket {
         Ok(true)
     }
 
-    /// Goes on with the control packet that is written in part.
+    /// Continues writing the control packet that is partly written.
     fn write_on(&mut self, memory: &mut impl GuestMemory) -> Result<(), Broken> {
         let (Some(writing), Some(queue)) = (&mut self.writing, &self.queues[RX]) else {
             return Ok(());
@@ -1020,7 +1034,8 @@ impl Socket {
         self.fill(memory, (head, HEADER_LEN as u32), owner)
     }
 
-    /// Takes the next receive buffer for a chunk, if there are more than `kept`; false if not.
+    /// Takes the next receive buffer for a chunk, if there are more than `kept`. Returns whether it
+    /// did.
     #[inline]
     fn pop_buffer(&mut self, memory: &mut impl GuestMemory, kept: u16) -> Result<bool, Broken> {
         let taken = self.pop_chain(memory, kept)?;
@@ -1045,7 +1060,7 @@ impl Socket {
         Ok(taken)
     }
 
-    /// Whether the driver wants an interrupt for what it got back.
+    /// Returns whether the driver wants an interrupt for the buffers that it got back.
     pub(crate) fn interrupts(&mut self, memory: &mut impl GuestMemory) -> bool {
         self.returned = false;
         let mut wanted = false;
@@ -1055,8 +1070,8 @@ impl Socket {
         wanted
     }
 
-    /// A ring made no sense: no queue is served until the driver resets the device, and its
-    /// connections end with the next step.
+    /// Stops serving the device because a ring was invalid: no queue is served until the driver
+    /// resets the device, and its connections end with the next step.
     pub(crate) fn break_down(&mut self, device: &DeviceWords, broken: Broken) {
         (self.queues, self.is_broken, self.has_buffer) = ([None; 2], true, false);
         self.ends = true;
@@ -1066,8 +1081,8 @@ impl Socket {
     }
 }
 
-/// Calls `body` with the memory of the VM at `port`, if its device is still in the epoch that
-/// `socket` knows; none if not, or if a ring made no sense.
+/// Calls `body` with the memory of the VM at `port`, if the device is still in the epoch in
+/// `socket`. Returns none if it is not, or if a ring was invalid.
 pub(crate) fn with<A: Access, T>(
     exchange: &Exchange,
     (port, socket): (usize, &mut Socket),

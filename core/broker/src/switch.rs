@@ -1,13 +1,14 @@
-//! The switch: frames from one VM's network device to another's.
+//! The switch, which passes frames from one VM's network device to another's.
 //!
-//! A device of class *dynamic* (mobivmm, IV) is shared by all: its driver is a VM, the switch's
+//! A device of class *dynamic* (mobivmm, IV) is shared by all VMs: its driver is a VM, the switch's
 //! *uplink*. The service VM takes one frame at a time from a driver's ring, copies it once into its
-//! own memory, checks it, and copies it from there into a receive buffer of each VM that it is for.
-//! A frame waits nowhere in between: a receiver without a buffer, or between two boots, loses it.
+//! own memory, checks it, and copies it from there into a receive buffer of each target VM. Frames
+//! are not queued in between: a receiver that has no buffer, or is between two boots, loses the
+//! frame.
 //!
-//! Drivers are served in turn, one frame each, and one step takes one frame or gives it to one VM,
-//! or the part of it that is in [`STRIDE`](weir_vsock::queue::STRIDE) buffers: a driver that floods
-//! delays the others by one frame per frame of theirs.
+//! Drivers are served in round robin, one frame each. One step takes one frame or delivers it to
+//! one VM, or handles the part of it that is in [`STRIDE`](weir_vsock::queue::STRIDE) buffers. So a
+//! driver that floods the switch delays the others by one frame per frame of theirs.
 
 use crate::{
     broker::Step,
@@ -26,25 +27,25 @@ use weir_vsock::{
     queue::{Broken, Chain, Queue},
 };
 
-/// The queue by which a driver receives, and the one by which it sends.
+/// The queue by which a driver receives.
 const RX: usize = weir_vsock::device::RX;
-/// See [`RX`].
+/// The queue by which a driver sends.
 const TX: usize = weir_vsock::device::TX;
 
-/// What is known of a port.
+/// The switch's state of a port.
 #[derive(Debug)]
 struct Port {
     is_there: bool,
     epoch: u32,
     queues: [Option<Queue>; 2],
-    /// A ring made no sense in this epoch.
+    /// Whether a ring was invalid in this epoch.
     is_broken: bool,
-    /// Notifications seen.
+    /// Number of notifications seen.
     notified: u32,
-    /// There may be frames in its ring.
+    /// Whether there may be frames in the port's ring.
     more: bool,
-    /// How many frames may be sent, and how many bytes. What a boot has used up is not given back
-    /// by a restart.
+    /// Limits on the frames and the bytes that may be sent. A restart of the VM does not restore
+    /// what the previous boot has used up.
     limits: [Bucket; 2],
     counts: SwitchCounts,
 }
@@ -66,7 +67,7 @@ impl Port {
         }
     }
 
-    /// Whether a frame of `len` bytes may go at `now`; if so it counts.
+    /// Returns whether a frame of `len` bytes may be sent at `now`; if so, the frame is counted.
     fn admits(&mut self, now: u64, len: u64) -> bool {
         let [frames, bytes] = &mut self.limits;
         let admitted = frames.ready_at(1) <= now && bytes.ready_at(len) <= now;
@@ -77,7 +78,7 @@ impl Port {
         admitted
     }
 
-    /// Takes in whether the device was reset, and which queues are in use since.
+    /// Takes in whether the device was reset, and which queues have been put into use since then.
     fn refresh(&mut self, device: &DeviceWords) {
         let epoch = device.epoch();
         if epoch != self.epoch {
@@ -90,7 +91,8 @@ impl Port {
         }
     }
 
-    /// A ring made no sense: no queue is served until the driver resets the device.
+    /// Stops serving the port because a ring was invalid: no queue is served until the driver
+    /// resets the device.
     fn break_down(&mut self, device: &DeviceWords, broken: Broken) {
         (self.queues, self.is_broken) = ([None; 2], true);
         device.break_down(self.epoch, broken);
@@ -102,23 +104,25 @@ impl Port {
 pub struct Switch<'a> {
     exchange: &'a SwitchExchange,
     ports: [Port; PORTS],
-    /// Numbers of ports are below this; 0 without a switch.
+    /// One more than the largest number of a port; 0 without a switch.
     end: usize,
-    /// The port that sends next.
+    /// The port that is served next.
     turn: usize,
-    /// The frame that is passed on, and the ports that have not got it yet, one bit each.
+    /// The frame that is being passed on, and the ports that have not received it yet, one bit
+    /// each.
     frame: EthernetFrame,
     targets: u32,
-    /// What is known of the frame that is only taken in part: its port, the epoch of its device,
-    /// and the rest of it.
+    /// The state of a frame that was only partly taken: its port, the epoch of the port's device,
+    /// and the rest of the chain.
     taking: Option<(usize, u32, Chain)>,
-    /// The same of a frame that is only given in part, to the first of the targets.
+    /// The state of a frame that was only partly delivered to the first of the targets.
     giving: Option<(u32, Delivery)>,
 }
 
 impl<'a> Switch<'a> {
-    /// As configured in `exchange`.
-    // Apart: what runs once can be distinguished from what passes frames on.
+    /// Returns a switch as configured in `exchange`.
+    // Not inlined, so that a profile separates the code that runs once from the code that passes
+    // frames.
     #[inline(never)]
     #[must_use]
     pub fn new(exchange: &'a SwitchExchange) -> Self {
@@ -129,9 +133,9 @@ impl<'a> Switch<'a> {
         Self { exchange, ports, end, turn: 0, frame, targets: 0, taking: None, giving: None }
     }
 
-    /// Takes one frame from a ring, or gives the one that was taken to one VM. `now` is in ns of
-    /// the counter. Returns none if there was nothing to do.
-    // Apart, as `new` is.
+    /// Takes one frame from a ring, or delivers the frame that was taken to one VM. `now` is in ns
+    /// of the counter. Returns none if there was nothing to do.
+    // Not inlined, for the same reason as `new`.
     #[inline(never)]
     pub fn step(&mut self, now: u64, access: &mut impl Access) -> Option<Step> {
         if self.targets != 0 {
@@ -147,7 +151,7 @@ impl<'a> Switch<'a> {
         {
             return Some(step);
         }
-        // Bounded: each port once.
+        // Bounded: each port is tried once.
         for _ in 0..self.end {
             let index = self.turn % PORTS;
             self.turn = (index + 1) % self.end.max(1);
@@ -176,7 +180,7 @@ impl<'a> Switch<'a> {
         port.refresh(device);
         let mut queue = port.queues[TX]?;
         if !device.begin(port.epoch) {
-            // It was reset meanwhile.
+            // The device was reset in the meantime.
             port.more = true;
             return Some(Step::Again);
         }
@@ -205,7 +209,7 @@ impl<'a> Switch<'a> {
         Some(if wanted || taken.is_err() { report(index) } else { Step::Again })
     }
 
-    /// Finds the ports that the frame is for.
+    /// Determines the target ports of the frame.
     fn pass(&mut self, from: usize) {
         let stations = (0..PORTS).map(|index| {
             let PortSettings { mac, uplink, .. } = self.exchange.port(index).settings();
@@ -221,7 +225,7 @@ impl<'a> Switch<'a> {
         }
     }
 
-    /// Gives the frame to one VM, if it has a buffer for it.
+    /// Delivers the frame to one VM, if it has a buffer for it.
     fn deliver(&mut self, index: usize, access: &mut impl Access) -> Step {
         let port = &mut self.ports[index];
         if !port.is_there {
@@ -257,22 +261,24 @@ impl<'a> Switch<'a> {
     }
 }
 
-/// The report of what the driver of port `index` got back, or of its broken ring.
+/// Returns the report of the buffers that the driver of port `index` got back, or of its broken
+/// ring.
 fn report(index: usize) -> Step {
     let mut devices = DeviceSet::EMPTY;
     devices.insert(DeviceKind::Network, index);
     Step::Report(devices)
 }
 
-/// Where the RAM of the VM at port `index` is.
+/// Returns the window to the RAM of the VM at port `index`.
 fn window(exchange: &SwitchExchange, index: usize) -> Window<'_> {
     Window::new(&exchange.ram, index, exchange.ram.first(index))
 }
 
 const PORTS_MASK: u32 = (1 << PORTS) - 1;
 
-/// Takes the next frame out of a ring, or goes on with the `rest` of one: none if the ring is empty;
-/// whether it was copied, and not dropped. A frame that is longer than one walk leaves a `rest`.
+/// Takes the next frame out of a ring, or continues with the `rest` of one. Returns whether the
+/// frame was copied and not dropped; none if the ring is empty. A frame that is longer than one
+/// walk leaves a `rest`.
 fn take(
     port: &mut Port,
     queue: &mut Queue,
@@ -300,9 +306,9 @@ fn take(
     Ok(Some(admitted))
 }
 
-/// Gives `frame` to a driver, or what is left of it to the `rest` of a receive buffer: whether the
-/// driver has it; none if the buffer is longer than one walk, which leaves a `rest`. Receive buffers
-/// are taken as frames come, so the driver need not notify of new ones.
+/// Delivers `frame` to a driver, or what is left of it to the `rest` of a receive buffer. Returns
+/// whether the driver has the frame; none if the buffer is longer than one walk, which leaves a
+/// `rest`. Receive buffers are taken when frames arrive, so the driver need not notify of new ones.
 fn give(
     queue: &mut Queue,
     frame: &EthernetFrame,

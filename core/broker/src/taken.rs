@@ -1,16 +1,16 @@
-//! A packet between its sender's ring and its flow.
+//! A packet that has left its sender's ring and has not been put into its flow yet.
 
 use weir_vsock::vsock::Operation;
 
-/// A packet that was taken out of a ring, and what is to become of it.
+/// A packet that was taken out of a ring, and the decision about it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Taken {
-    /// The head of its chain, by which it is in `Socket::packets`, with its header.
+    /// The head of its chain, which is its index in `Socket::packets`, where its header is.
     pub(crate) head: u16,
-    /// When it was seen, in ns of the counter and in ticks.
+    /// Time at which the packet was seen, in ns of the counter (`seen`) and in ticks (`stamp`).
     pub(crate) seen: u64,
     pub(crate) stamp: u64,
-    /// Durations of EL2's transport, of the parsing and of the locking, packed as in a record.
+    /// Durations of EL2's transport, the parsing and the locking, packed as in a record.
     pub(crate) phases: u64,
     pub(crate) fate: Fate,
 }
@@ -19,17 +19,17 @@ impl Taken {
     pub(crate) const NONE: Self = Self { head: 0, seen: 0, stamp: 0, phases: 0, fate: Fate::None };
 }
 
-/// What becomes of a packet that was sent.
+/// The decision about a packet that was sent.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Fate {
-    /// It makes no sense.
+    /// The packet is malformed and is dropped.
     None,
-    /// It is moved by the deadline of the flow at this place.
+    /// The packet is moved, with the deadline of the flow with this index.
     Transfer(Operation, u8),
-    /// It is passed on for this flow.
+    /// The packet is a control packet and is passed on for this flow.
     Pass(Operation, u8),
-    /// It is answered, as it is not allowed.
+    /// The packet is not allowed and is answered by a refusal.
     Refused,
-    /// The payload is shorter than the header says: the connections of the flow end.
+    /// The payload is shorter than the header states: the connections of the flow end.
     Cut(u8),
 }

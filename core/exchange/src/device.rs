@@ -1,26 +1,28 @@
-//! A virtio device between EL2, which has its registers, and the service VM, which has its rings.
+//! The words of a virtio device that EL2, which has its registers, shares with the service VM,
+//! which serves its rings.
 //!
-//! EL2 publishes the queues that are in use and counts notifications. The service VM says that it
-//! returned buffers, or that a ring makes no sense; both are claims, which EL2 applies to the
-//! registers of that device alone. Every word has one writer. A reset begins a new *epoch*: what
-//! was published before, and what the service VM says of it, means nothing any more.
+//! EL2 publishes the queues that are in use and counts notifications. The service VM reports that
+//! it returned buffers, or that a ring is invalid. Both are claims, which EL2 applies only to the
+//! registers of that device. Every word has one writer. A reset begins a new *epoch*: words that
+//! were published in an earlier epoch, and the reports of the service VM about it, are ignored.
 
 use super::sync::{AtomicU32, AtomicU64, fence};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use weir_vsock::queue::{Broken, Layout, Queue, RingOptions};
 
-/// Queues of a device that the service VM serves.
+/// Number of queues of a device that the service VM serves.
 pub const QUEUES: usize = 2;
-/// Stamps of a queue's notifications that are kept: of those that the service VM has not seen yet.
+/// Number of notification stamps that are kept for each queue, for notifications that the service
+/// VM has not seen yet.
 pub const STAMPS: usize = 8;
 
-/// In [`QueueWords::state`]: the queue is in use.
+/// Bit of [`QueueWords::state`]: the queue is in use.
 const IN_USE: u64 = 1 << 31;
-/// VIRTIO_F_INDIRECT_DESC was negotiated.
+/// Bit of the state: VIRTIO_F_INDIRECT_DESC was negotiated.
 const INDIRECT: u64 = 1 << 30;
-/// VIRTIO_F_EVENT_IDX was negotiated.
+/// Bit of the state: VIRTIO_F_EVENT_IDX was negotiated.
 const EVENT_INDEX: u64 = 1 << 29;
-/// In [`DeviceWords::broken`]: a ring is broken; the bits below hold the reason.
+/// Bit of [`DeviceWords::broken`]: a ring is broken; the bits below hold the reason.
 const BROKEN: u64 = 1 << 8;
 
 /// A queue as EL2 publishes it.
@@ -32,11 +34,12 @@ struct QueueWords {
     descriptors: AtomicU64,
     available: AtomicU64,
     used: AtomicU64,
-    /// When the driver notified, in ticks of the counter: notification n modulo [`STAMPS`].
+    /// Times of the driver's notifications, in ticks of the counter: notification n at index n
+    /// modulo [`STAMPS`].
     stamps: [AtomicU64; STAMPS],
-    /// How often the driver notified, modulo 2^32.
+    /// Number of notifications by the driver, modulo 2^32.
     notified: AtomicU32,
-    /// How long EL2 took until the last stamp, in ticks.
+    /// Time that EL2 needed before the last stamp, in ticks.
     transport: AtomicU32,
 }
 
@@ -48,17 +51,17 @@ pub struct DeviceWords {
     epoch: AtomicU32,
     /// Written by the service VM: 1 while it accesses memory for this device.
     busy: AtomicU32,
-    /// Written by EL2: how often what it publishes here has changed, modulo 2^32.
+    /// Written by EL2: number of changes of what it publishes here, modulo 2^32.
     changes: AtomicU32,
     /// Written by EL2.
     queues: [QueueWords; QUEUES],
-    /// Written by the service VM: the epoch in bits 63:32, below it how often buffers were returned
-    /// to a driver that wants an interrupt for them.
+    /// Written by the service VM: the epoch in bits 63:32; below it, the number of times that
+    /// buffers were returned to a driver that wants an interrupt for them.
     used: AtomicU64,
     /// Written by the service VM: the epoch in bits 63:32; [`BROKEN`] and a [`Broken`].
     broken: AtomicU64,
-    /// Written by EL2: when it last had the interrupt pending for what was returned, in ns of the
-    /// counter.
+    /// Written by EL2: the time at which it last made the interrupt for returned buffers pending,
+    /// in ns of the counter.
     raised: AtomicU64,
 }
 
@@ -69,7 +72,7 @@ impl Default for DeviceWords {
 }
 
 impl DeviceWords {
-    /// All zeros: without queues.
+    /// Returns a device without queues: all words are zero.
     #[must_use]
     pub fn new() -> Self {
         let queue = |_| QueueWords {
@@ -92,8 +95,8 @@ impl DeviceWords {
         }
     }
 
-    /// EL2 publishes queue `index`, which is in use until the next [`Self::reset`]. The caller
-    /// holds the device's lock.
+    /// Publishes queue `index`, which is in use until the next [`Self::reset`]. Called by EL2,
+    /// which holds the device's lock.
     pub fn publish(&self, index: usize, queue: &Queue) {
         let Some(place) = self.queues.get(index) else { return };
         let (layout, options) = (queue.layout(), queue.options());
@@ -103,19 +106,20 @@ impl DeviceWords {
         let flags = if options.indirect { INDIRECT } else { 0 }
             | if options.event_index { EVENT_INDEX } else { 0 };
         let state = in_epoch(self.epoch.load(Relaxed)) | IN_USE | flags | u64::from(layout.size);
-        // Release: the areas are written before what announces them; pairs with `queue`.
+        // Release: the addresses are written before the state that announces them; pairs with
+        // `queue`.
         place.state.store(state, Release);
         self.change();
     }
 
     /// Counts a change. The caller holds the device's lock.
     fn change(&self) {
-        // Release: what has changed is written before; pairs with `changes`.
+        // Release: the changed words are written before; pairs with `changes`.
         self.changes.store(self.changes.load(Relaxed).wrapping_add(1), Release);
     }
 
-    /// The driver notifies queue `index`, at `ticks` of the counter; `transport` is how many ticks
-    /// EL2 took until then. The caller holds the device's lock.
+    /// Records that the driver notified queue `index`, at `ticks` of the counter; `transport` is
+    /// the time in ticks that EL2 needed before that. Called by EL2, which holds the device's lock.
     pub fn notify(&self, index: usize, ticks: u64, transport: u64) {
         let Some(place) = self.queues.get(index) else { return };
         let count = place.notified.load(Relaxed);
@@ -126,52 +130,52 @@ impl DeviceWords {
         self.change();
     }
 
-    /// EL2 says when it had the interrupt pending, in ns of the counter.
+    /// Records the time at which EL2 made the interrupt pending, in ns of the counter.
     pub fn raise(&self, ns: u64) {
         self.raised.store(ns, Relaxed);
     }
 
-    /// EL2 resets the device: the service VM begins no access with what it knew. An access that is
-    /// under way may still go on until [`Self::is_busy`] says no. The caller holds the device's
-    /// lock.
+    /// Resets the device: the service VM begins no access with its earlier state of the device. An
+    /// access that is under way may continue until [`Self::is_busy`] returns false. Called by EL2,
+    /// which holds the device's lock.
     pub fn reset(&self) {
         self.epoch.store(self.epoch.load(Relaxed).wrapping_add(1), Relaxed);
         self.change();
-        // SeqCst with the fence in `begin`: either the service VM sees the new epoch there, or
-        // `is_busy` sees its access.
+        // SeqCst together with the fence in `begin`: either the service VM sees the new epoch
+        // there, or `is_busy` sees its access.
         fence(SeqCst);
     }
 
     /// Returns whether an access to memory is under way for this device.
     #[must_use]
     pub fn is_busy(&self) -> bool {
-        // Acquire: what the access did comes before what the caller does next.
+        // Acquire: the access comes before the caller's next steps.
         self.busy.load(Acquire) != 0
     }
 
-    /// Returns the count of returns for which the driver wants an interrupt, in the current epoch;
-    /// none if there was no return in it.
+    /// Returns the number of returns for which the driver wants an interrupt, in the current epoch;
+    /// none if there was no return in this epoch.
     #[must_use]
     pub fn used(&self) -> Option<u32> {
-        // Acquire: the rings are written before.
+        // Acquire: the writes to the rings come before.
         in_current(self.used.load(Acquire), self.epoch.load(Relaxed))
     }
 
-    /// Returns the reason, a [`Broken`], for which the service VM can't go on with a ring in the
-    /// current epoch; none if it can.
+    /// Returns the reason, a [`Broken`], for which the service VM cannot continue with a ring in
+    /// the current epoch; none if it can.
     #[must_use]
     pub fn broken(&self) -> Option<u8> {
         let word = in_current(self.broken.load(Relaxed), self.epoch.load(Relaxed))?;
         (u64::from(word) & BROKEN != 0).then_some(word as u8)
     }
 
-    /// Returns how often what EL2 publishes has changed, modulo 2^32.
+    /// Returns how often the words that EL2 publishes have changed, modulo 2^32.
     pub fn changes(&self) -> u32 {
         // Acquire: see `change`.
         self.changes.load(Acquire)
     }
 
-    /// Returns the epoch that the device is in.
+    /// Returns the current epoch of the device.
     #[must_use]
     pub fn epoch(&self) -> u32 {
         self.epoch.load(Acquire)
@@ -192,7 +196,7 @@ impl DeviceWords {
         };
         let options =
             RingOptions { indirect: state & INDIRECT != 0, event_index: state & EVENT_INDEX != 0 };
-        // Acquire: a word of a later epoch was read only if that epoch is seen here; pairs with the
+        // Acquire: if a word of a later epoch was read, that epoch is seen here; pairs with the
         // fence in `reset`.
         fence(Acquire);
         (self.epoch.load(Relaxed) == epoch).then(|| Queue::new(layout, options))
@@ -204,22 +208,22 @@ impl DeviceWords {
         self.queues.get(index).map_or(0, |place| place.notified.load(Acquire))
     }
 
-    /// Returns when notification number `count` of queue `index` came, in ticks of the counter, and
-    /// how many EL2 took until the last one's stamp. Of one that is longer ago than [`STAMPS`], it
-    /// is when a later one came.
+    /// Returns the time of notification number `count` of queue `index`, in ticks of the counter,
+    /// and the time in ticks that EL2 needed before the last stamp. For a notification that is more
+    /// than [`STAMPS`] ago, the time is that of a later one.
     pub fn stamp(&self, index: usize, count: u32) -> (u64, u64) {
         let Some(place) = self.queues.get(index) else { return (0, 0) };
         let stamp = place.stamps[count as usize % STAMPS].load(Relaxed);
         (stamp, place.transport.load(Relaxed).into())
     }
 
-    /// Returns when EL2 last had the interrupt pending, in ns of the counter.
+    /// Returns the time at which EL2 last made the interrupt pending, in ns of the counter.
     pub fn raised(&self) -> u64 {
         self.raised.load(Relaxed)
     }
 
-    /// Begins an access to memory for the device; false if `epoch` is over, and then nothing may be
-    /// accessed.
+    /// Begins an access to memory for the device. Returns false if `epoch` is over; then no memory
+    /// may be accessed.
     pub fn begin(&self, epoch: u32) -> bool {
         self.busy.store(1, Relaxed);
         // See `reset`.
@@ -231,8 +235,8 @@ impl DeviceWords {
         current
     }
 
-    /// Begins an access to the memory of two devices, as [`Self::begin`]; false if one of their
-    /// epochs is over, and then nothing may be accessed.
+    /// Begins an access to the memory of two devices, like [`Self::begin`]. Returns false if one of
+    /// their epochs is over; then no memory may be accessed.
     pub fn begin_both(devices: [&Self; 2], epochs: [u32; 2]) -> bool {
         for device in devices {
             device.busy.store(1, Relaxed);
@@ -254,25 +258,26 @@ impl DeviceWords {
         self.busy.store(0, Release);
     }
 
-    /// Says that buffers were returned in `epoch` and the driver wants an interrupt for them.
+    /// Reports that buffers were returned in `epoch` and that the driver wants an interrupt for
+    /// them.
     pub fn signal(&self, epoch: u32) {
         let count = in_current(self.used.load(Relaxed), epoch).unwrap_or(0).wrapping_add(1);
         // Release: pairs with `used`.
         self.used.store(in_epoch(epoch) | u64::from(count), Release);
     }
 
-    /// Says that a ring of `epoch` makes no sense.
+    /// Reports that a ring of `epoch` is invalid.
     pub fn break_down(&self, epoch: u32, broken: Broken) {
         self.broken.store(in_epoch(epoch) | BROKEN | broken as u64, Relaxed);
     }
 }
 
-/// An epoch's part of a word.
+/// Returns the part of a word that holds the epoch.
 const fn in_epoch(epoch: u32) -> u64 {
     (epoch as u64) << 32
 }
 
-/// The lower half of a word, if the upper is `epoch`.
+/// Returns the lower half of a word, if the upper half is `epoch`.
 const fn in_current(word: u64, epoch: u32) -> Option<u32> {
     if (word >> 32) as u32 == epoch { Some(word as u32) } else { None }
 }

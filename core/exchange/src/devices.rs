@@ -1,16 +1,16 @@
-//! The devices that EL2 visits for one call of the broker's.
+//! The devices that EL2 visits for one call of the broker.
 
 use super::sizes::PORTS;
 
-/// Bits of a [`DeviceSet`] for each kind of device.
+/// Number of bits of a [`DeviceSet`] for each kind of device.
 const SPAN: usize = 8;
 const _: () = assert!(PORTS <= SPAN);
 
-/// A kind of device, in the order in which EL2 visits them: a receiver waits for its packet, and a
-/// sender only for the memory of one that was moved.
+/// A kind of device, in the order in which EL2 visits them: a receiver waits for its packet, but a
+/// sender only for the memory of a packet that was moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeviceKind {
-    /// The socket device of a VM to which a packet came.
+    /// The socket device of a VM that received a packet.
     Receiver,
     /// The network device of a VM.
     Network,
@@ -18,25 +18,26 @@ pub enum DeviceKind {
     Sender,
 }
 
-/// The devices of which the broker says that EL2 has something to apply to them, in one word: the
+/// The devices for which, according to the broker, EL2 has something to apply, in one word: the
 /// argument of the broker's hypercall. It is a claim, so EL2 visits a device of the set only if it
-/// exists, and applies what that device's words say.
+/// exists, and applies only what that device's words contain.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeviceSet(u64);
 
 impl DeviceSet {
     /// No device.
     pub const EMPTY: Self = Self(0);
-    /// EL2 has taken the call's records: for the rest of a call that EL2 carries out in parts.
+    /// Set if EL2 has taken the call's records; used for the rest of a call that EL2 carries out in
+    /// parts.
     const RECORDED: u64 = 1 << 63;
-    /// All that can be devices.
+    /// All bits that can stand for devices.
     const DEVICES: u64 = {
         let kind = (1 << PORTS) - 1;
         kind | kind << SPAN | kind << (2 * SPAN)
     };
 
-    /// Returns the set in a register's value. Bits that stand for no device are left out, and each
-    /// device is in the set once.
+    /// Returns the set in a register's value. Bits that stand for no device are removed, and each
+    /// device is in the set only once.
     #[inline]
     #[must_use]
     pub const fn from_word(word: u64) -> Self {
@@ -51,13 +52,13 @@ impl DeviceSet {
         self.0
     }
 
-    /// Adds the device of this kind of the VM at `port`.
+    /// Adds the device of this kind that the VM at `port` has.
     #[inline]
     pub const fn insert(&mut self, kind: DeviceKind, port: usize) {
         self.0 |= 1 << (kind as usize * SPAN + port % PORTS);
     }
 
-    /// Returns whether the socket device of the VM at `port` is named.
+    /// Returns whether the socket device of the VM at `port` is in the set.
     #[must_use]
     pub const fn has_socket(self, port: usize) -> bool {
         let sockets = self.0 | self.0 >> (2 * SPAN);
@@ -78,14 +79,14 @@ impl DeviceSet {
         Some((kind, place % SPAN))
     }
 
-    /// Takes out the device that [`Self::first`] returns.
+    /// Removes the device that [`Self::first`] returns.
     #[inline]
     pub const fn remove_first(&mut self) {
         let devices = self.0 & Self::DEVICES;
         self.0 &= !(devices & devices.wrapping_neg());
     }
 
-    /// Returns whether the socket device of a VM to which a packet came is named.
+    /// Returns whether the set contains the socket device of a VM that received a packet.
     #[inline]
     #[must_use]
     pub const fn has_receivers(self) -> bool {
@@ -134,7 +135,7 @@ mod tests {
         assert_eq!(all(DeviceSet::from_word(set.to_word())), order);
     }
 
-    /// A broker of another make can say anything.
+    /// A different broker can pass any value.
     #[test]
     fn bits_without_a_device_are_left_out() {
         let set = DeviceSet::from_word(u64::MAX);

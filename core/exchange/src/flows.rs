@@ -1,9 +1,9 @@
 //! The exchange of the flows: settings, the VMs' socket devices, and records and counts of packets.
 //!
-//! A *port* is a VM's socket device, by the VM's place in the system. EL2 has its registers; the
-//! broker reads and writes its rings (see [`crate::device`]). Every word has one writer, and there
-//! is no lock, so that neither can delay the other. What the broker writes are claims: EL2 passes
-//! counts and records on, and decides nothing by them.
+//! A *port* is a VM's socket device, identified by the VM's index in the system. EL2 emulates its
+//! registers; the broker reads and writes its rings (see [`crate::device`]). Every word has one
+//! writer, and there is no lock, so neither side can delay the other. The words that the broker
+//! writes are claims: EL2 passes counts and records on, and makes no decision based on them.
 
 pub use super::sizes::{FLOWS, PORTS, RECORDS};
 use super::{
@@ -17,54 +17,55 @@ use core::{
 };
 use weir_units::{Cid, IntId, Nanos};
 
-/// Where the broker sees the exchange.
+/// Address at which the broker sees the exchange.
 pub const ADDRESS: u64 = 0x60_0000_0000;
-/// Where it sees the VMs in flows, those that it needs.
+/// Addresses at which the broker sees the VMs in flows.
 pub const WINDOWS: Range<u64> = 1 << 35..9 << 35;
-/// The SGI by which it learns that there is something new in the exchange.
+/// The SGI that notifies the broker of changes in the exchange.
 pub const SGI: IntId = IntId(1);
 
-/// The longest that the DMA engine can be given for a chunk: 64 KiB at 13 MB/s, less than the
-/// slowest QoS level of rt-virtio's Table I lets it have. A quarter of what EL2 lets an access of
-/// the broker's take.
+/// The longest time that the DMA engine can be given for a chunk: 64 KiB at 13 MB/s, which is below
+/// the slowest QoS level of rt-virtio's Table I. It is a quarter of the time that EL2 allows for an
+/// access of the broker.
 pub const ENGINE_LIMIT: Nanos = Nanos(5_000_000);
 
-/// The bit of the last word of the settings that has [`BrokerSettings::engine_is_coherent`],
-/// behind the interrupt's number.
+/// The bit of the word with the interrupt's number that holds
+/// [`BrokerSettings::engine_is_coherent`].
 const ENGINE_IS_COHERENT: u32 = 32;
 
-/// Records that EL2 takes in one call of the broker's.
+/// Number of records that EL2 takes in one call of the broker.
 pub const TAKEN: u32 = 2;
 
-/// A flow as the system has it.
+/// A flow of the system.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BrokerFlow {
     /// The sender's port.
     pub from: u8,
     /// The receiver's port.
     pub to: u8,
-    /// Where the flows begin that are one to several receivers; its own place for a flow to one.
+    /// The first of the flows to the same group of receivers; the flow's own index for a flow to
+    /// one receiver.
     pub first: u8,
-    /// How many they are; 1 for a flow to one.
+    /// Number of flows in the group; 1 for a flow to one receiver.
     pub members: u8,
     /// The receiver's vsock port.
     pub port: u32,
-    /// The context identifier by which the sender knows the receivers.
+    /// The context identifier by which the sender addresses the receivers.
     pub destination: Cid,
-    /// Most bytes of a packet's payload.
+    /// Largest payload of a packet, in bytes.
     pub size: u32,
-    /// Least time between two packets, in ns; 0 for a flow of best effort.
+    /// Shortest time between two packets, in ns; 0 for a best-effort flow.
     pub period: u64,
-    /// Relative deadline in ns; 0 for a flow of best effort.
+    /// Relative deadline in ns; 0 for a best-effort flow.
     pub deadline: u64,
-    /// Most bytes/s; 0 for no limit.
+    /// Largest rate in bytes/s; 0 for no limit.
     pub rate: u64,
-    /// Bytes that may go at once.
+    /// Number of bytes that may be sent at once.
     pub burst: u64,
 }
 
 impl BrokerFlow {
-    /// None.
+    /// An unused flow.
     pub const NONE: Self = Self {
         from: 0,
         to: 0,
@@ -80,31 +81,31 @@ impl BrokerFlow {
     };
 }
 
-/// What holds for all flows.
+/// Settings that apply to all flows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BrokerSettings {
-    /// How many flows there are.
+    /// Number of flows.
     pub flows: u8,
-    /// Most bytes between two decisions: S_c.
+    /// Largest number of bytes between two decisions: S_c.
     pub chunk: u32,
-    /// Most bytes/s of all flows together; 0 for no limit.
+    /// Largest rate of all flows together, in bytes/s; 0 for no limit.
     pub rate: u64,
-    /// The counter at the hypervisor's time 0, in its ticks.
+    /// Value of the counter at the hypervisor's time 0, in ticks.
     pub start: u64,
-    /// Least bytes of a chunk that the DMA engine moves, if it lies in one piece; `u64::MAX` if the
-    /// core moves all.
+    /// Smallest chunk in bytes that the DMA engine moves, if the chunk is contiguous; `u64::MAX` if
+    /// the core moves all chunks.
     pub engine_from: u64,
     /// The interrupt of the DMA engine.
     pub engine_intid: IntId,
-    /// Whether the DMA engine sees what is in the cores' caches.
+    /// Whether the DMA engine is coherent with the cores' caches.
     pub engine_is_coherent: bool,
-    /// How long the DMA engine may take for a chunk until the broker gives up: all other flows wait
-    /// as long.
+    /// Longest time that the DMA engine may take for a chunk before the broker gives up; all other
+    /// flows can wait for this time.
     pub engine_limit: Nanos,
 }
 
 impl Default for BrokerSettings {
-    /// Without flows and without an engine.
+    /// Returns settings without flows and without an engine.
     fn default() -> Self {
         Self {
             flows: 0,
@@ -134,14 +135,14 @@ pub struct PacketCounts {
     pub late: u64,
     /// The number of the packet with the longest latency, counted from 1.
     pub observed_max_packet: u64,
-    /// When that arrived, in ns of the counter.
+    /// Arrival time of that packet, in ns of the counter.
     pub observed_max_arrived_ns: u64,
-    /// How often the receiver was dropped, if it is one of several.
+    /// Number of times that the receiver was dropped, if it is one of several.
     pub dropped: u64,
 }
 
 impl PacketCounts {
-    /// Of a flow without packets.
+    /// The counts of a flow without packets.
     pub const NONE: Self = Self {
         packets: 0,
         lost: 0,
@@ -154,37 +155,39 @@ impl PacketCounts {
     };
 }
 
-/// What a [`PacketRecord`] is about.
+/// The event that a [`PacketRecord`] describes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PacketEvent {
-    /// A packet was taken out of its sender's ring. [`PacketRecord::value`]: when its driver had
-    /// notified of it, in ns of the counter.
+    /// A packet was taken out of its sender's ring. [`PacketRecord::value`]: the time at which its
+    /// driver notified, in ns of the counter.
     Sent,
-    /// A chunk was moved into a receiver's buffer. [`PacketRecord::value`]: its bytes.
+    /// A chunk was moved into a receiver's buffer. [`PacketRecord::value`]: its length in bytes.
     Chunk,
-    /// A packet has arrived. [`PacketRecord::value`]: when it could go, in ns of the counter.
+    /// A packet has arrived. [`PacketRecord::value`]: the time at which it became eligible, in ns
+    /// of the counter.
     Arrived,
 }
 
-/// What EL2 is to put into the trace.
+/// A record that EL2 puts into the trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PacketRecord {
-    /// What it is about.
+    /// The event.
     pub event: PacketEvent,
-    /// The port that it is of: of the sender, or of a chunk's receiver.
+    /// The sender's port, or for a chunk the receiver's port.
     pub port: usize,
-    /// The receiver's port of a packet that has arrived.
+    /// The receiver's port, for a packet that has arrived.
     pub to: usize,
     /// The flow and the head of the packet's chain; or the head of the chunk's buffer.
     pub detail: u32,
-    /// What the phases of `weir_trace::phases` took.
+    /// Durations of the phases of `weir_trace::phases`.
     pub phases: u64,
-    /// By event.
+    /// A value that depends on the event.
     pub value: u64,
 }
 
 impl PacketRecord {
-    /// Detail in bits 63:32, the receiver's port in 15:12, the port in 11:8, the event below.
+    /// Returns the words: detail in bits 63:32, the receiver's port in 15:12, the port in 11:8, the
+    /// event in 7:0.
     fn to_words(self) -> [u64; 3] {
         let word = u64::from(self.detail) << 32
             | (self.to as u64 & 0xf) << 12
@@ -209,8 +212,8 @@ impl PacketRecord {
 #[derive(Debug)]
 #[repr(C)]
 struct FlowWords {
-    /// Written by EL2 before the broker starts: sender, receiver, first and members, a byte each,
-    /// and the vsock port above; destination; size; period; deadline; rate; burst.
+    /// Written by EL2 before the broker starts: sender, receiver, first and members, one byte each,
+    /// and the vsock port above them; destination; size; period; deadline; rate; burst.
     settings: [AtomicU64; 7],
     /// Written by the broker.
     counts: [AtomicU64; 8],
@@ -227,13 +230,14 @@ pub struct PortRings {
 }
 
 impl PortRings {
-    /// Returns how many packets of the VM were refused. The broker counts, so it is its claim.
+    /// Returns how many packets of the VM were refused. The broker counts them, so this is its
+    /// claim.
     #[must_use]
     pub fn refused(&self) -> u64 {
         self.refused.load(Relaxed)
     }
 
-    /// Counts a packet that is refused.
+    /// Counts a refused packet.
     pub fn refuse(&self) {
         self.refused.store(self.refused().wrapping_add(1), Relaxed);
     }
@@ -247,11 +251,11 @@ pub struct Exchange {
     settings: [AtomicU64; 7],
     flows: [FlowWords; FLOWS],
     ports: [PortRings; PORTS],
-    /// Where RAM of the VMs in flows is.
+    /// The place of the RAM of the VMs in flows.
     pub ram: Map,
-    /// Written by the broker: how often it was about to sleep.
+    /// Written by the broker: number of times that it was about to sleep.
     dozes: AtomicU32,
-    /// Written by the broker: records so far, modulo 2^32.
+    /// Written by the broker: number of records so far, modulo 2^32.
     recorded: AtomicU32,
     records: [[AtomicU64; 3]; RECORDS],
     /// Written by the broker: the record of the packet that arrives with its next call.
@@ -265,7 +269,7 @@ impl Default for Exchange {
 }
 
 impl Exchange {
-    /// All zeros: without flows.
+    /// Returns an exchange without flows: all words are zero.
     #[must_use]
     pub fn new() -> Self {
         let port = |_| PortRings { device: DeviceWords::new(), refused: AtomicU64::new(0) };
@@ -288,8 +292,8 @@ impl Exchange {
     }
 
     /// Returns which of the first `ports` devices have changed since this was last called with
-    /// `known`, one bit each: EL2 has a word of its own for each, so that no port's notifications
-    /// wait for another's, nor for the broker.
+    /// `known`, one bit each. EL2 has a separate word for each device, so notifications of one port
+    /// wait neither for those of another port nor for the broker.
     pub fn changed(&self, known: &mut [u32; PORTS], ports: usize) -> u32 {
         let mut changed = 0;
         for (index, (port, known)) in self.ports.iter().zip(known).take(ports).enumerate() {
@@ -300,7 +304,7 @@ impl Exchange {
         changed
     }
 
-    /// EL2 says what the flows are, before the broker starts.
+    /// Writes the settings and the flows. Called by EL2 before the broker starts.
     pub fn configure(
         &self,
         settings: &BrokerSettings,
@@ -323,7 +327,7 @@ impl Exchange {
         fence(Release);
     }
 
-    /// Returns what holds for all flows.
+    /// Returns the settings that apply to all flows.
     #[must_use]
     pub fn settings(&self) -> BrokerSettings {
         let [flows, chunk, rate, start, engine_from, line, limit] = load(&self.settings);
@@ -360,8 +364,7 @@ impl Exchange {
         }
     }
 
-    /// Returns what became of the packets of flow `index`. The broker counts, so these are its
-    /// claims.
+    /// Returns the packet counts of flow `index`. The broker counts them, so these are its claims.
     #[must_use]
     pub fn counts(&self, index: usize) -> PacketCounts {
         let [
@@ -386,7 +389,7 @@ impl Exchange {
         }
     }
 
-    /// Writes what became of the packets of flow `index`.
+    /// Writes the packet counts of flow `index`.
     pub fn set_counts(&self, index: usize, counts: PacketCounts) {
         let PacketCounts { packets, lost, observed_max_ns, least_ns, late, .. } = counts;
         let PacketCounts { observed_max_packet, observed_max_arrived_ns, dropped, .. } = counts;
@@ -403,20 +406,20 @@ impl Exchange {
         store(&self.flows[index % FLOWS].counts, words);
     }
 
-    /// The broker is about to sleep: from now on it must be woken for what it does not see when it
-    /// looks behind this.
+    /// Announces that the broker is about to sleep: from now on it must be woken for every change
+    /// that its next poll, after this call, does not see.
     pub fn doze(&self) {
         self.dozes.store(self.dozes.load(Relaxed).wrapping_add(1), Relaxed);
-        // SeqCst with the fence in `Doorbell::must_ring`: either the broker sees what was written
-        // there before, or that sees the new count.
+        // SeqCst together with the fence in `Doorbell::must_ring`: either the broker sees what was
+        // written before that fence, or `must_ring` sees the new count.
         fence(SeqCst);
     }
 
-    /// Returns whether the broker has set itself up: it found nothing to do at least once. Asked
-    /// when VMs first start, long before the count wraps.
+    /// Returns whether the broker has finished its setup, which is the case once it has found
+    /// nothing to do. Called when VMs first start, long before the count can wrap.
     #[must_use]
     pub fn is_ready(&self) -> bool {
-        // Relaxed: only the time at which others start depends on it.
+        // Relaxed: only the start time of other VMs depends on it.
         self.dozes.load(Relaxed) != 0
     }
 
@@ -427,7 +430,7 @@ impl Exchange {
         self.recorded.store(count.wrapping_add(1), Release);
     }
 
-    /// Writes the record of a packet that arrives with the next call, or that there is none.
+    /// Writes the record of the packet that arrives with the next call, or that there is none.
     pub fn arrive(&self, record: Option<PacketRecord>) {
         match record {
             Some(record) => store(&self.arrival, record.to_words()),
@@ -441,9 +444,9 @@ impl Exchange {
             .filter(|record| record.event == PacketEvent::Arrived)
     }
 
-    /// Returns the next record for EL2, which has taken `taken` so far. If the broker claims more
-    /// than there can be, the oldest are lost. One call takes one; the caller bounds its calls by
-    /// [`TAKEN`].
+    /// Returns the next record for EL2, which has taken `taken` records so far. If the broker
+    /// claims more records than fit, the oldest are lost. One call returns one record; the caller
+    /// bounds its calls by [`TAKEN`].
     pub fn next_record(&self, taken: &mut u32) -> Option<PacketRecord> {
         let recorded = self.recorded.load(Acquire);
         let waiting = recorded.wrapping_sub(*taken);
@@ -459,19 +462,19 @@ impl Exchange {
     }
 }
 
-/// [`PacketCounts::least_ns`] in [`FlowWords::counts`].
+/// Index of [`PacketCounts::least_ns`] in [`FlowWords::counts`].
 const LEAST: usize = 3;
 
-/// By which EL2 knows whether to send the broker its SGI: once each time that it is about to sleep,
-/// with any concurrent activity. One for all cores, in EL2's own memory.
+/// State by which EL2 decides whether to send the broker its SGI: once each time that the broker is
+/// about to sleep, with any concurrent activity. All cores share one doorbell, in EL2's own memory.
 #[derive(Debug)]
 pub struct Doorbell {
-    /// The broker's count of dozes when it was last rung.
+    /// The broker's count of dozes when the doorbell was last rung.
     rung: AtomicU32,
 }
 
 impl Doorbell {
-    /// For a broker that has not begun.
+    /// Returns the state for a broker that has not started.
     #[must_use]
     pub fn new() -> Self {
         Self { rung: AtomicU32::new(0) }
@@ -483,8 +486,8 @@ impl Doorbell {
         // See `Exchange::doze`.
         fence(SeqCst);
         let dozes = exchange.dozes.load(Relaxed);
-        // A VM that finds it rung for the same doze need not ring, as the broker looks behind that
-        // SGI, and had not yet said its next doze.
+        // If the doorbell was already rung for this doze, the broker polls again after that SGI and
+        // has not announced its next doze yet, so no further SGI is needed.
         self.rung.swap(dozes, Relaxed) != dozes
     }
 }

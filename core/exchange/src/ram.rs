@@ -1,4 +1,4 @@
-//! Where the service VM sees the RAM of the VMs that it serves.
+//! The addresses at which the service VM sees the RAM of the VMs that it serves.
 
 pub use super::sizes::PIECES;
 use super::{
@@ -10,11 +10,11 @@ use core::sync::atomic::Ordering::{Relaxed, Release};
 /// A piece of a VM's RAM.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Piece {
-    /// Where the VM sees it.
+    /// Address at which the VM sees the piece.
     pub ipa: u64,
-    /// Where the service VM sees it.
+    /// Address at which the service VM sees the piece.
     pub address: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub len: u64,
 }
 
@@ -27,14 +27,14 @@ struct PieceWords {
     len: AtomicU64,
 }
 
-/// Where the service VM sees RAM. Written by EL2 before the service VM starts.
+/// The addresses at which the service VM sees RAM. Written by EL2 before the service VM starts.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Map {
     pieces: [PieceWords; PIECES],
-    /// Of each port the first piece, in bits 31:0, and the end of its pieces.
+    /// The pieces of each port: the index of the first in bits 31:0, and the end above.
     ranges: [AtomicU64; PORTS],
-    /// Pieces so far.
+    /// Number of pieces so far.
     count: AtomicU64,
 }
 
@@ -45,7 +45,7 @@ impl Default for Map {
 }
 
 impl Map {
-    /// All zeros: without RAM.
+    /// Returns a map without RAM: all words are zero.
     #[must_use]
     pub fn new() -> Self {
         let piece = |_| PieceWords {
@@ -60,9 +60,9 @@ impl Map {
         }
     }
 
-    /// EL2 says where RAM of the VM at port `index` is, before the service VM starts. Pieces that
-    /// follow each other at both places become one. Returns false if there are too many pieces; the
-    /// service VM then reaches those that fit.
+    /// Sets the pieces of the RAM of the VM at port `index`. Called by EL2 before the service VM
+    /// starts. Pieces that are adjacent in both address spaces are merged. Returns false if there
+    /// are too many pieces; the service VM then reaches those that fit.
     pub fn set(&self, index: usize, ram: impl IntoIterator<Item = Piece>) -> bool {
         let first = self.count.load(Relaxed);
         let mut end = first;
@@ -91,7 +91,7 @@ impl Map {
         fits
     }
 
-    /// Returns the first piece of the VM at port `index`; without bytes if it has none.
+    /// Returns the first piece of the VM at port `index`; its length is 0 if the VM has none.
     #[must_use]
     pub fn first(&self, index: usize) -> Piece {
         let range = self.ranges[index % PORTS].load(Relaxed);
@@ -104,8 +104,8 @@ impl Map {
         })
     }
 
-    /// Returns where the service VM sees address `ipa` of the VM at port `index`, and how many
-    /// bytes of RAM follow it there.
+    /// Returns the address at which the service VM sees address `ipa` of the VM at port `index`,
+    /// and the number of contiguous bytes of RAM from there on.
     #[must_use]
     pub fn find(&self, index: usize, ipa: u64) -> Option<(u64, u64)> {
         let range = self.ranges[index % PORTS].load(Relaxed);

@@ -1,4 +1,5 @@
-//! The exchange of the switch: its ports, and where the service VM sees the RAM of the VMs at them.
+//! The exchange of the switch: its ports, and the addresses at which the service VM sees the RAM of
+//! their VMs.
 
 use crate::{
     device::DeviceWords,
@@ -13,18 +14,19 @@ pub const ADDRESS: u64 = crate::flows::ADDRESS + OFFSET;
 /// Offset of the switch's exchange from the start of the memory.
 pub const OFFSET: u64 = 0x1_c000;
 
-/// What a system says of a port.
+/// The settings of a port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PortSettings {
-    /// The station's address, the first byte in the lowest eight bits; 0 where there is no port.
+    /// The station's MAC address, with the first byte in the lowest eight bits; 0 if there is no
+    /// port.
     pub mac: u64,
     /// Frames per second that the VM may send; 0 for no limit.
     pub rate: u64,
-    /// Frames that may go at once.
+    /// Number of frames that may be sent at once.
     pub burst: u64,
     /// Bytes per second that the VM may send; 0 for no limit.
     pub bandwidth: u64,
-    /// Whether stations that are at no port are behind this one.
+    /// Whether stations without a port are reached through this port.
     pub uplink: bool,
 }
 
@@ -33,13 +35,13 @@ pub struct PortSettings {
 pub struct SwitchCounts {
     /// Frames of its VM that were passed on.
     pub sent: u64,
-    /// Frames that its VM got.
+    /// Frames that its VM received.
     pub received: u64,
-    /// Frames of its VM that were dropped for their rate.
+    /// Frames of its VM that were dropped because they exceeded its rate.
     pub over_rate: u64,
-    /// Frames of its VM that are malformed or from a foreign address.
+    /// Frames of its VM that were malformed or had a foreign source address.
     pub refused: u64,
-    /// Frames to its VM that it had no buffer for.
+    /// Frames to its VM that were lost because the VM had no buffer.
     pub missed: u64,
 }
 
@@ -60,7 +62,7 @@ impl Port {
         Self { settings: longs(), device: DeviceWords::new(), counts: longs() }
     }
 
-    /// Returns what the system says of it.
+    /// Returns the settings of the port.
     #[must_use]
     pub fn settings(&self) -> PortSettings {
         let [mac, rate, burst, bandwidth, uplink] =
@@ -68,7 +70,8 @@ impl Port {
         PortSettings { mac, rate, burst, bandwidth, uplink: uplink != 0 }
     }
 
-    /// Returns what became of its frames. The service VM counts, so they are its claims.
+    /// Returns the counts of the port's frames. The service VM counts them, so these are its
+    /// claims.
     #[must_use]
     pub fn counts(&self) -> SwitchCounts {
         let [sent, received, over_rate, refused, missed] =
@@ -76,7 +79,7 @@ impl Port {
         SwitchCounts { sent, received, over_rate, refused, missed }
     }
 
-    /// Writes what became of its frames.
+    /// Writes the counts of the port's frames.
     pub fn set_counts(&self, counts: SwitchCounts) {
         let SwitchCounts { sent, received, over_rate, refused, missed } = counts;
         let words = [sent, received, over_rate, refused, missed];
@@ -89,7 +92,7 @@ impl Port {
 #[repr(C)]
 pub struct SwitchExchange {
     ports: [Port; PORTS],
-    /// Where RAM of the VMs at them is.
+    /// The place of the RAM of the VMs at the ports.
     pub ram: Map,
 }
 
@@ -100,7 +103,7 @@ impl Default for SwitchExchange {
 }
 
 impl SwitchExchange {
-    /// All zeros: without ports.
+    /// Returns an exchange without ports: all words are zero.
     #[must_use]
     pub fn new() -> Self {
         Self { ports: core::array::from_fn(|_| Port::new()), ram: Map::new() }
@@ -112,8 +115,8 @@ impl SwitchExchange {
         &self.ports[index % PORTS]
     }
 
-    /// EL2 says what port `index` is and where RAM of its VM is, before the service VM starts; see
-    /// [`Map::set`].
+    /// Writes the settings of port `index` and the place of its VM's RAM. Called by EL2 before the
+    /// service VM starts; see [`Map::set`].
     pub fn configure(
         &self,
         index: usize,

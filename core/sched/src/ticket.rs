@@ -13,7 +13,8 @@ use loom::sync::atomic::{AtomicU32, Ordering};
 #[derive(Debug)]
 #[repr(C)]
 pub struct TicketQueue {
-    /// First: two of the three accesses of an open lock are to it, and need no offset.
+    /// The first field, because two of the three accesses of an open lock are to it, and the first
+    /// field needs no offset.
     serving: AtomicU32,
     next: AtomicU32,
 }
@@ -37,7 +38,7 @@ impl TicketQueue {
     #[inline]
     #[must_use]
     pub fn take(&self) -> u32 {
-        // Relaxed: `is_served` acquires what the holder before wrote.
+        // Relaxed: `is_served` acquires what the previous holder wrote.
         self.next.fetch_add(1, Ordering::Relaxed)
     }
 
@@ -46,12 +47,12 @@ impl TicketQueue {
     #[inline]
     #[must_use]
     pub fn is_served(&self, ticket: u32) -> bool {
-        // Acquire: the accesses of the critical section that follows come after those of the one
-        // before, which ended with the store in `leave`.
+        // Acquire: the accesses of the following critical section come after those of the previous
+        // one, which ended with the store in `leave`.
         self.serving(Ordering::Acquire) == ticket
     }
 
-    /// Serves the ticket behind `ticket`, which is that of the caller and is served now.
+    /// Serves the ticket after `ticket`, which belongs to the caller and is served now.
     #[inline]
     pub fn leave(&self, ticket: u32) {
         // Release: the accesses of this critical section come before the load in the next holder's
@@ -90,7 +91,7 @@ mod tests {
 
     const CORES: u32 = 2;
 
-    /// What the lock protects: words without any ordering of their own.
+    /// The data that the lock protects: words without any ordering of their own.
     struct Protected {
         queue: TicketQueue,
         entered: AtomicU32,
@@ -98,7 +99,7 @@ mod tests {
     }
 
     /// Locks once on each of two cores. The ticket of each core must be the number of cores that
-    /// were served before it, and no core may be inside with another.
+    /// were served before it, and the two cores must not be inside at the same time.
     fn model(acquire: Ordering, release: Ordering) {
         let mut builder = loom::model::Builder::new();
         builder.preemption_bound = Some(3);

@@ -1,152 +1,153 @@
 //! The states of a vCPU on its core, and the events that change them.
 //!
-//! [`VcpuState::after`] is the whole table: which state an event leads to, and what the vCPU's core
-//! does then. It decides only. The hypervisor raises the events on that core and carries out the
-//! actions. A pair of a state and an event that cannot meet has a reason ([`Impossible`]), which
-//! names what keeps them apart.
+//! [`VcpuState::after`] is the complete table: the state that an event leads to, and what the
+//! vCPU's core does then. It only decides. The hypervisor raises the events on that core and
+//! carries out the actions. A combination of a state and an event that cannot occur has a reason
+//! ([`Impossible`]), which names what prevents it.
 //!
-//! A core with one vCPU goes through the same states as one that several share. It differs in where
-//! the registers of a vCPU are that waits or is throttled: they stay on a core that has no other
-//! use for itself.
+//! A core with one vCPU goes through the same states as a shared core. They differ in the place of
+//! the registers of a vCPU that waits or is throttled: on a core with one vCPU the registers stay
+//! on the core, because no other vCPU uses it.
 
 use weir_units::Nanos;
 
 /// The state of a vCPU on its core.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum VcpuState {
-    /// It is off, by PSCI or because its VM has stopped.
+    /// The vCPU is off, by PSCI or because its VM has stopped.
     #[default]
     Off,
-    /// Its VM stops. It is the VM's first vCPU and decides what follows, not before `due`.
+    /// The VM is stopping. The vCPU is the VM's first one and decides what follows, not before
+    /// `due`.
     Ending {
-        /// The time from which on it wants the core for that.
+        /// The time from which on the vCPU wants the core for that decision.
         due: Nanos,
     },
-    /// Its VM stops for good, in steps.
+    /// The VM stops for good, in steps.
     Halting,
-    /// The hypervisor loads its VM's image, in steps.
+    /// The hypervisor loads the VM's image, in steps.
     Loading,
-    /// Its VM is loaded and waits for the broker. It asks again at `due`.
+    /// The VM is loaded and waits for the broker. The vCPU asks again at `due`.
     Blocked {
-        /// The time from which on it wants the core for that.
+        /// The time from which on the vCPU wants the core to ask.
         due: Nanos,
     },
-    /// The hypervisor resets its VM's virtual devices, in steps.
+    /// The hypervisor resets the VM's virtual devices, in steps.
     Resetting,
-    /// It wants the core.
+    /// The vCPU wants the core.
     Ready,
-    /// It has the core.
+    /// The vCPU has the core.
     Running,
-    /// It waits for an interrupt.
+    /// The vCPU waits for an interrupt.
     Waiting {
-        /// The time at which the first of its timers interrupts; [`NEVER`] if none does, or if the
-        /// timer interrupts the core itself.
+        /// The time at which the first of the vCPU's timers interrupts; [`NEVER`] if none does, or
+        /// if the timer interrupts the core itself.
         due: Nanos,
     },
-    /// Its memory budget is spent.
+    /// The vCPU's memory budget is spent.
     Throttled,
 }
 
-/// A time that does not come.
+/// A time that is never reached.
 pub const NEVER: Nanos = Nanos(u64::MAX);
 
 /// An event that changes the state of a vCPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VcpuEvent {
-    /// PSCI CPU_ON.
+    /// The vCPU was turned on by PSCI CPU_ON.
     TurnedOn,
-    /// The schedule gives it the core.
+    /// The schedule gives the vCPU the core.
     Chosen,
     /// The schedule gives the core to another vCPU.
     Preempted,
-    /// It has nothing to do until an interrupt comes (WFI, CPU_SUSPEND).
+    /// The vCPU has nothing to do until an interrupt comes (WFI, CPU_SUSPEND).
     Waits {
         /// See [`VcpuState::Waiting`].
         due: Nanos,
     },
-    /// An interrupt came that ends its wait.
+    /// An interrupt that ends the vCPU's wait has come.
     Called,
-    /// The time that its state names has come.
+    /// The time in the vCPU's state has come.
     Due,
-    /// Its memory budget is spent.
+    /// The vCPU's memory budget is spent.
     Spent,
-    /// Its memory budget is replenished.
+    /// The vCPU's memory budget is replenished.
     Replenished,
-    /// CPU_OFF, or its VM stops.
+    /// The vCPU is turned off, by CPU_OFF or because its VM is stopping.
     TurnedOff {
-        /// It is the first vCPU of a VM that stops.
+        /// Whether it is the first vCPU of a VM that is stopping.
         leads: bool,
     },
-    /// It is the first vCPU of a VM that stops, and the others are off.
+    /// The vCPU is the first one of a VM that is stopping, and the others are off.
     OthersOff,
-    /// What follows the end of its VM's run is decided later.
+    /// The decision about what follows the end of the VM's boot is deferred.
     Deferred {
-        /// The time at which it asks again.
+        /// The time at which the vCPU asks again.
         due: Nanos,
     },
-    /// Nothing follows now: its VM does not stop, has vCPUs that are on, or has stopped for good.
+    /// Nothing follows now: the VM is not stopping, has vCPUs that are on, or has stopped for good.
     Settled,
-    /// Its VM stops for good.
+    /// The VM stops for good.
     Halts,
-    /// Its VM starts again.
+    /// The VM starts again.
     Restarts,
-    /// Its VM has stopped for good.
+    /// The VM has stopped for good.
     Halted,
-    /// Its VM's image is loaded.
+    /// The VM's image is loaded.
     Loaded,
     /// The broker is not ready.
     Delayed {
-        /// The time at which it asks again.
+        /// The time at which the vCPU asks again.
         due: Nanos,
     },
-    /// The broker is ready, or its VM needs none.
+    /// The broker is ready, or the VM needs none.
     Admitted,
-    /// Its VM's virtual devices are reset.
+    /// The VM's virtual devices are reset.
     Reset,
 }
 
 /// The work of a vCPU's core after an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VcpuAction {
-    /// Nothing: the schedule decides.
+    /// No work: the schedule decides.
     Nothing,
-    /// Enters its guest.
+    /// Enters the vCPU's guest.
     Run,
-    /// Decides what follows the end of its VM's run.
+    /// Decides what follows the end of the VM's boot.
     Lead,
-    /// Does a step of stopping its VM for good.
+    /// Does a step of stopping the VM for good.
     Halt,
-    /// Does a step of the load of its VM's image.
+    /// Does a step of loading the VM's image.
     Load,
     /// Asks whether the broker is ready.
     AskBroker,
-    /// Does a step of the reset of its VM's virtual devices.
+    /// Does a step of resetting the VM's virtual devices.
     Reset,
 }
 
-/// The reason why an event cannot come in some state.
+/// The reason why an event cannot occur in a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Impossible {
     /// Only a vCPU that is off is turned on, or asked to lead.
     IsNotOff,
-    /// The schedule chooses among the vCPUs that want the core.
+    /// The schedule chooses only vCPUs that want the core.
     WantsNoCore,
-    /// This happens to the vCPU that has the core, or has just left it.
+    /// The event occurs only for the vCPU that has the core, or has just left it.
     HasNoCore,
     /// Only a vCPU that waits is called.
     DoesNotWait,
-    /// The state names no time.
+    /// The state contains no time.
     NamesNoTime,
-    /// Only a vCPU that is throttled has its budget replenished for it.
+    /// Only the budget of a throttled vCPU is replenished by this event.
     IsNotThrottled,
     /// A vCPU that is off, or whose VM has not started yet, is not turned off.
     IsOff,
-    /// A step reports to the state in which it is done.
+    /// A step ends only in the state in which it is done.
     HasOtherWork,
 }
 
 impl Impossible {
-    /// The reason in words.
+    /// Returns the reason as text.
     #[must_use]
     pub const fn reason(self) -> &'static str {
         match self {
@@ -163,12 +164,12 @@ impl Impossible {
 }
 
 impl VcpuState {
-    /// Returns the state after `event`, and what the core does then. For one event, little is left
-    /// of the table where the compiler inlines it.
+    /// Returns the state after `event`, and what the core does then. It is inlined because for a
+    /// constant event the compiler can remove most of the table.
     ///
     /// # Errors
     ///
-    /// The reason why the event cannot come in this state.
+    /// Returns the reason why the event cannot occur in this state.
     #[inline(always)]
     #[expect(clippy::match_same_arms, reason = "one line for each transition")]
     pub const fn after(self, event: VcpuEvent) -> Result<(Self, VcpuAction), Impossible> {
@@ -183,7 +184,7 @@ impl VcpuState {
             (_, TurnedOn | OthersOff) => return Err(Impossible::IsNotOff),
 
             (Self::Ready, Chosen) => (Self::Running, Run),
-            // It kept the core while EL2 was interrupted.
+            // The vCPU kept the core while EL2 was interrupted.
             (Self::Running, Chosen) => (Self::Running, Run),
             (Self::Ending { .. }, Chosen) => (self, Lead),
             (Self::Halting, Chosen) => (self, Halt),
@@ -213,7 +214,7 @@ impl VcpuState {
                 | Self::Ready
                 | Self::Waiting { .. }
                 | Self::Throttled
-                // Its VM has started, and it has not come on yet.
+                // The VM has started, and this vCPU has not started yet.
                 | Self::Resetting,
                 TurnedOff { leads },
             ) => (if leads { Self::Ending { due: Nanos(0) } } else { Self::Off }, Nothing),
@@ -236,7 +237,7 @@ impl VcpuState {
         })
     }
 
-    /// Returns when it wants the core, if it waits for that time.
+    /// Returns the time at which the vCPU wants the core, if it waits for a time.
     #[must_use]
     pub const fn due(self) -> Option<Nanos> {
         match self {
@@ -246,7 +247,7 @@ impl VcpuState {
         }
     }
 
-    /// Returns whether it wants the core now.
+    /// Returns whether the vCPU wants the core now.
     #[must_use]
     pub const fn wants_core(self) -> bool {
         match self {

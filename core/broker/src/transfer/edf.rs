@@ -1,6 +1,6 @@
-//! A queue by deadline.
+//! A queue ordered by deadline.
 
-/// The queue holds as many as it can.
+/// Error: the queue is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full;
 
@@ -17,9 +17,9 @@ impl<T> Entry<T> {
     }
 }
 
-/// At most `N` items, earliest time first, and among equal times the one that came first. A binary
-/// heap: [`Self::push`] and [`Self::pop`] take at most log2(`N`) + 1 comparisons on the way,
-/// [`Self::peek`] none.
+/// A queue of at most `N` items, earliest time first; items with equal times keep their order of
+/// arrival. It is a binary heap: [`Self::push`] and [`Self::pop`] make at most log2(`N`) + 1
+/// comparisons along a path, [`Self::peek`] none.
 #[derive(Clone, Debug)]
 pub struct Edf<T, const N: usize> {
     entries: [Option<Entry<T>>; N],
@@ -34,25 +34,25 @@ impl<T: Copy, const N: usize> Default for Edf<T, N> {
 }
 
 impl<T: Copy, const N: usize> Edf<T, N> {
-    /// Empty.
+    /// Returns an empty queue.
     #[must_use]
     pub const fn new() -> Self {
         Self { entries: [const { None }; N], len: 0, turn: 0 }
     }
 
-    /// How many there are.
+    /// Returns the number of items.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there is none.
+    /// Returns whether the queue is empty.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The earliest with its time.
+    /// Returns the earliest item with its time.
     #[must_use]
     pub fn peek(&self) -> Option<(u64, T)> {
         let first = self.entries.first()?.as_ref()?;
@@ -63,7 +63,7 @@ impl<T: Copy, const N: usize> Edf<T, N> {
     ///
     /// # Errors
     ///
-    /// [`Full`] when there are `N` already.
+    /// Returns [`Full`] if there are `N` items already.
     pub fn push(&mut self, time: u64, item: T) -> Result<(), Full> {
         let place = self.entries.get_mut(self.len).ok_or(Full)?;
         *place = Some(Entry { time, turn: self.turn, item });
@@ -77,13 +77,13 @@ impl<T: Copy, const N: usize> Edf<T, N> {
         Ok(())
     }
 
-    /// Takes the earliest out.
+    /// Removes and returns the earliest item with its time.
     #[inline(never)]
     pub fn pop(&mut self) -> Option<(u64, T)> {
         let last = self.len.checked_sub(1)?;
         self.len = last;
         if last == 0 {
-            // Most often there is one.
+            // The most frequent case is a queue with one item.
             return self.entries.first_mut()?.take().map(|taken| (taken.time, taken.item));
         }
         self.entries.swap(0, last);

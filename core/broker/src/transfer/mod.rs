@@ -1,6 +1,5 @@
-//! When packets are moved, in which order, and how fast: earliest deadline first (rt-virtio,
-//! section III), periods kept by delay, and token buckets where a board has no regulator of its
-//! own.
+//! Time, order and speed of packet transfers: earliest deadline first (rt-virtio, section III),
+//! periods that are enforced by delay, and token buckets for boards without a bandwidth regulator.
 
 mod bucket;
 mod edf;

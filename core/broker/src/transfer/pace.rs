@@ -1,20 +1,21 @@
-//! Deadlines of a flow's packets.
+//! The deadlines of a flow's packets.
 
-/// When a packet may go and when it must have arrived, in ns.
+/// The time at which a packet becomes eligible, and its deadline, in ns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp {
-    /// Not moved before.
+    /// Earliest time at which the packet is moved.
     pub eligible: u64,
-    /// Absolute; `u64::MAX` without one.
+    /// Absolute deadline; `u64::MAX` if there is none.
     pub deadline: u64,
 }
 
-/// A flow's period and deadline, and its last packet. A packet that comes before a period has
-/// passed since the last one's time is taken as if it came then: a sender that sends faster waits
-/// for himself, and the flow as seen by all others is sporadic.
+/// A flow's period and deadline, and the state of its last packet. A packet that arrives less than
+/// a period after the time of the last one is treated as if it arrived a period after it. So a
+/// sender that sends faster delays only its own packets, and for all other flows the flow is
+/// sporadic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pace {
-    /// Least time between two packets, in ns; 0 for none.
+    /// Shortest time between two packets, in ns; 0 for none.
     period: u64,
     /// Relative deadline in ns; 0 for none.
     deadline: u64,
@@ -22,13 +23,13 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// With a period and a relative deadline in ns; 0 means that there is none.
+    /// Returns the pace with a period and a relative deadline in ns; 0 means that there is none.
     #[must_use]
     pub const fn new(period: u64, deadline: u64) -> Self {
         Self { period, deadline, next: 0 }
     }
 
-    /// Stamps the packet that was seen at `now`.
+    /// Returns the stamp of the packet that was seen at `now`.
     pub fn stamp(&mut self, now: u64) -> Stamp {
         let eligible = now.max(self.next);
         self.next = eligible.saturating_add(self.period);

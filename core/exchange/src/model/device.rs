@@ -1,5 +1,5 @@
 //! A device's words under `loom`: no memory is accessed once its device has been reset, and a queue
-//! is seen as it was published, or not at all.
+//! is seen either as it was published or not at all.
 
 use super::{check, spawn};
 use loom::sync::{
@@ -51,7 +51,7 @@ fn missing_reset_fence_reaches_a_new_owner() {
     nothing_is_accessed_behind_a_reset!(unfenced);
 }
 
-/// A queue of one epoch, a reset, and another queue of the next: each is seen whole.
+/// A queue of one epoch, a reset, and a queue of the next epoch: each is seen as a whole.
 macro_rules! a_queue_is_seen_as_published {
     ($build:ident) => {
         check(|| {

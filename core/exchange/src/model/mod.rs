@@ -1,7 +1,7 @@
 //! The exchange under `loom`, which tries every order of both sides' accesses that the memory model
-//! allows, up to two preemptions. No notification is slept over, each has its own stamp, a record
-//! is seen whole and once, and no memory is accessed once its device has been reset. Further tests
-//! show that the model fails when an ordering is missing.
+//! allows, with up to two preemptions. The broker sleeps through no notification, each notification
+//! has its own stamp, a record is seen as a whole and only once, and no memory is accessed once its
+//! device has been reset. Further tests show that the model fails if an ordering is missing.
 
 mod device;
 mod shipped;
@@ -37,7 +37,7 @@ fn spawn(body: impl FnOnce() + Send + 'static) -> loom::thread::JoinHandle<()> {
 #[derive(Default)]
 struct Sgi {
     sent: AtomicU32,
-    /// There will be no other.
+    /// Whether no further interrupt will be sent.
     last: AtomicBool,
 }
 
@@ -46,7 +46,7 @@ impl Sgi {
         self.sent.store(self.sent.load(Relaxed) + 1, Relaxed);
     }
 
-    /// Until there is one more than were `seen`.
+    /// Waits until more interrupts have been sent than were `seen`.
     fn sleep(&self, seen: &mut u32) {
         while self.sent.load(Relaxed) == *seen {
             if self.last.load(Acquire) {
@@ -58,8 +58,9 @@ impl Sgi {
     }
 }
 
-/// Two notifications, each with its SGI if the broker needs one, while the broker sleeps whenever
-/// it has checked twice: if it sleeps through one, nothing wakes it. Each has its own stamp.
+/// Sends two notifications, each with its SGI if the broker needs one, while the broker sleeps
+/// whenever it has checked twice. If it sleeps through one, nothing wakes it. Each notification has
+/// its own stamp.
 macro_rules! each_notification_is_seen {
     ($build:ident) => {
         check(|| {
@@ -162,7 +163,7 @@ macro_rules! the_port_of_each_notification_is_seen {
     };
 }
 
-/// Two records of the broker's, while EL2 takes them.
+/// The broker writes two records while EL2 takes them.
 macro_rules! each_record_is_taken_whole {
     ($build:ident) => {
         check(|| {
@@ -193,8 +194,8 @@ macro_rules! each_record_is_taken_whole {
     };
 }
 
-/// An end's device is reset while the broker may copy from or to its memory, which then gets a new
-/// owner.
+/// The device of one end is reset while the broker may copy from or to its memory, which then gets
+/// a new owner.
 macro_rules! nothing_is_copied_behind_a_reset {
     ($build:ident, $port:literal) => {
         check(|| {
@@ -231,8 +232,8 @@ fn no_notification_is_slept_over() {
     each_notification_is_seen!(shipped);
 }
 
-/// A broker that checks before it has announced that it is about to sleep: what is notified in
-/// between is slept over.
+/// A broker that checks before it has announced its sleep sleeps through a notification that
+/// arrives in between.
 #[test]
 #[should_panic(expected = "slept over")]
 fn missing_doze_order_loses_a_wakeup() {

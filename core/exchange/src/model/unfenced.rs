@@ -1,4 +1,5 @@
-//! A reset and a copy that do not see each other begin, and a doze and a packet.
+//! A build in which a reset and the beginning of a copy may not see each other, nor a doze and a
+//! packet.
 #![allow(dead_code, reason = "not everything of the shipped source is called here")]
 
 include!("sources.rs");

@@ -1,4 +1,4 @@
-//! What is announced in no order with the announcement.
+//! A build in which announced data is not ordered before its announcement.
 #![allow(dead_code, reason = "not everything of the shipped source is called here")]
 
 include!("sources.rs");
@@ -7,7 +7,7 @@ mod sync {
     pub use loom::sync::atomic::fence;
     use loom::sync::atomic::{AtomicU32 as Checked32, AtomicU64 as Checked64, Ordering};
 
-    /// Releases nothing.
+    /// An atomic whose stores release nothing.
     #[derive(Debug)]
     pub struct AtomicU64(Checked64);
 
@@ -25,7 +25,7 @@ mod sync {
         }
     }
 
-    /// Releases nothing.
+    /// An atomic whose stores release nothing.
     #[derive(Debug)]
     pub struct AtomicU32(Checked32);
 

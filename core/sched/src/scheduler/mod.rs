@@ -8,13 +8,13 @@
 //! The driver must keep these rules:
 //! - It calls [`Scheduler::step`] when [`Decision::until`] has come, and whenever the set of ready
 //!   entities changes.
-//! - Its time does not run backwards; a moment before the last one is taken for the last one.
+//! - Its time does not run backwards; a time before the last one is treated as the last one.
 //! - It runs only [`Decision::run`] on the core.
-//! - It calls [`Scheduler::entered`] when another entity than before has come onto the core, as the
-//!   guest of that entity goes on.
+//! - It calls [`Scheduler::entered`] when the guest of another entity than before begins to run on
+//!   the core.
 //!
 //! An entity that is always ready gets at least the supply that `weir_analysis::time::Supply`
-//! computes for its schedule, less the time of switches:
+//! computes for its schedule, minus the time of switches:
 //!
 //! | schedule | supply | work-conserving |
 //! | --- | --- | --- |
@@ -33,7 +33,7 @@
 //! let first = core.step(Nanos(0), both);
 //! assert_eq!((first.run, first.until), (Some(0), Nanos(20)));
 //! assert_eq!(core.step(first.until, both).run, Some(1));
-//! // The second has nothing to do any more: its time slice passes to the next.
+//! // The second entity has nothing to do any more: its time slice passes to the next one.
 //! assert_eq!(core.step(Nanos(25), Ready::of([0])).until, Nanos(45));
 //! ```
 
@@ -47,9 +47,9 @@ pub use table::{Slot, TimeTable};
 
 use weir_units::Nanos;
 
-/// The most entities of a schedule.
+/// Largest number of entities of a schedule.
 pub const MAX_ENTITIES: usize = 8;
-/// The most slots of a time table.
+/// Largest number of slots of a time table.
 pub const MAX_SLOTS: usize = 32;
 
 /// The entities that are ready.
@@ -57,7 +57,7 @@ pub const MAX_SLOTS: usize = 32;
 pub struct Ready(u8);
 
 impl Ready {
-    /// No entity.
+    /// The empty set.
     pub const NONE: Self = Self(0);
 
     /// Returns the set of these entities. Numbers from [`MAX_ENTITIES`] up are ignored.
@@ -82,9 +82,9 @@ impl Ready {
 /// The entity that has the core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decision {
-    /// The entity that runs; none if the core is to idle.
+    /// The entity that runs; none if the core idles.
     pub run: Option<u8>,
-    /// When to ask again, at the latest; `u64::MAX` for not before an entity becomes ready.
+    /// Latest time to ask again; `u64::MAX` if that is not needed before an entity becomes ready.
     pub until: Nanos,
 }
 
@@ -101,7 +101,7 @@ pub enum Scheduler {
 }
 
 impl Scheduler {
-    /// Returns the entity that has the core from `now` on if those of `ready` can use it.
+    /// Returns the entity that has the core from `now` on, if the entities in `ready` can use it.
     pub fn step(&mut self, now: Nanos, ready: Ready) -> Decision {
         match self {
             Self::RoundRobin(schedule) => schedule.step(now, ready),
@@ -122,8 +122,8 @@ impl Scheduler {
     }
 
     /// Gives `entity` the rest of the current time slice or slot (mobivmm, V-B), if the interrupt
-    /// that asks [may take](Self::may_take) it: the next [`Self::step`] returns it if the entity is
-    /// ready then. Servers have priorities for that, and nothing changes.
+    /// [may take](Self::may_take) it: the next [`Self::step`] returns the entity if it is ready
+    /// then. Servers use their priorities instead, so for them nothing changes.
     pub fn preempt(&mut self, entity: u8, priority: u8) {
         if !self.may_take(priority) {
             return;
@@ -135,24 +135,25 @@ impl Scheduler {
         }
     }
 
-    /// Returns whether [`Self::entered`] changes anything.
+    /// Returns whether [`Self::entered`] has an effect.
     #[must_use]
     pub const fn needs_entries(&self) -> bool {
         matches!(self, Self::Servers(_))
     }
 
-    /// From `now` on the guest of the chosen entity runs. With servers, the time since the decision
-    /// belongs to the entity that had the core before, if that entity is more urgent: it delayed
-    /// the chosen one. In round robin and in a table it is a part of the time slice or the slot.
+    /// Notes that the guest of the chosen entity runs from `now` on. With servers, the time since
+    /// the decision is charged to the entity that had the core before, if that entity is more
+    /// urgent, because it delayed the chosen one. In round robin and in a table this time is a part
+    /// of the time slice or the slot.
     pub fn entered(&mut self, now: Nanos) {
         if let Self::Servers(schedule) = self {
             schedule.entered(now);
         }
     }
 
-    /// Takes `time`, which the driver spent on `entity`'s behalf while another had the core, off
-    /// that entity's next time slice or budget, and makes up for it to the one that had the core.
-    /// The slots of a time table stay where they are.
+    /// Subtracts `time`, which the driver spent on behalf of `entity` while another entity had the
+    /// core, from the next time slice or budget of `entity`, and adds it to that of the entity that
+    /// had the core. The slots of a time table do not move.
     pub fn charge(&mut self, entity: u8, time: Nanos) {
         match self {
             Self::RoundRobin(schedule) => schedule.charge(entity, time),

@@ -1,25 +1,26 @@
 use super::{Decision, MAX_ENTITIES, Ready};
 use weir_units::Nanos;
 
-/// Round robin with a quantum per entity. An entity that is not ready yields its time slice; one
-/// that becomes ready waits for its next.
+/// Round robin with a quantum per entity. An entity that is not ready yields its time slice; an
+/// entity that becomes ready waits for its next one.
 #[derive(Clone, Debug)]
 pub struct RoundRobin {
     quanta: [u64; MAX_ENTITIES],
-    /// Spent on behalf of an entity in time slices of others, and not yet taken off its own.
+    /// Time spent on behalf of an entity in time slices of others, and not yet subtracted from its
+    /// own.
     owed: [u64; MAX_ENTITIES],
     entities: u8,
     /// The entity of the current or last time slice.
     current: u8,
-    /// Its end; past if there is none.
+    /// The end of this time slice; in the past if there is none.
     end: u64,
-    /// The priority of the interrupt that took it; [`u8::MAX`] if none did.
+    /// The priority of the interrupt that took the time slice; [`u8::MAX`] if none did.
     pub(super) taken: u8,
 }
 
 impl RoundRobin {
-    /// Time slices of these lengths, one per entity; a quantum of 0 is taken for 1 ns, and entities
-    /// beyond [`MAX_ENTITIES`] get none.
+    /// Returns a schedule with time slices of these lengths, one per entity. A quantum of 0 is
+    /// treated as 1 ns, and entities beyond [`MAX_ENTITIES`] get none.
     #[must_use]
     pub fn new(quanta: &[Nanos]) -> Self {
         let entities = quanta.len().min(MAX_ENTITIES) as u8;
@@ -27,7 +28,7 @@ impl RoundRobin {
         for (own, quantum) in own.iter_mut().zip(quanta) {
             *own = quantum.0.max(1);
         }
-        // As if the last time slice had just ended, so that the first begins.
+        // The state at the end of the last time slice, so that the first one begins.
         let current = entities.saturating_sub(1);
         Self { quanta: own, owed: [0; MAX_ENTITIES], entities, current, end: 0, taken: u8::MAX }
     }
@@ -45,8 +46,8 @@ impl RoundRobin {
         };
         let place = usize::from(next) % MAX_ENTITIES;
         let quantum = self.quanta[place];
-        // An entity with interrupts that take more than its time slice still gets some, or it could
-        // never handle them.
+        // An entity whose interrupts use more than its time slice still gets half of the slice;
+        // otherwise it could never handle them.
         let paid = self.owed[place].min(quantum / 2);
         self.owed[place] -= paid;
         self.current = next;

@@ -6,21 +6,22 @@ use weir_units::Nanos;
 struct Server {
     budget: u64,
     period: NonZero<u64>,
-    /// Of this period's budget.
+    /// Remaining budget of this period.
     left: u64,
-    /// Used beyond a budget, because the driver was late; taken off the next.
+    /// Time used beyond a budget because the driver was late; subtracted from the next budgets.
     owed: u64,
-    /// When this period ends.
+    /// End of this period.
     end: u64,
 }
 
 impl Server {
-    /// Of no budget.
+    /// A server without a budget.
     const NONE: Self = Self { budget: 0, period: NonZero::<u64>::MIN, left: 0, owed: 0, end: 0 };
 
     fn replenish(&mut self, now: u64) {
         if now >= self.end {
-            // Each period that went by since has taken its budget off what is owed.
+            // The budget of each period that has passed since then is subtracted from the owed
+            // time.
             let passed = (now - self.end) / self.period;
             let owed = self.owed.saturating_sub(passed.saturating_mul(self.budget));
             self.left = self.budget.saturating_sub(owed);
@@ -34,36 +35,38 @@ impl Server {
         self.left = self.left.saturating_sub(time);
     }
 
-    /// Has run from `since` to `now`. What was used of a period that is over comes off that one's
-    /// budget.
+    /// Charges a run from `since` to `now`. Time used in a period that is over is charged to that
+    /// period's budget.
     fn ran(&mut self, since: u64, now: u64) {
         self.replenish(since.min(now));
         let before = now.min(self.end);
         self.spend(before.saturating_sub(since));
         let beyond = now - before;
-        // The periods in between were used as a whole.
+        // The periods in between were used completely.
         self.owed = self.owed.saturating_add(beyond - beyond % self.period);
         self.replenish(now);
         self.spend(beyond % self.period);
     }
 }
 
-/// A budget of time in each period, by falling priority: the first that is ready and has budget
-/// left runs. A budget is kept until its period's end (deferrable servers); periods begin at
-/// multiples of their length.
+/// Servers with a budget of time in each period, in order of falling priority: the first one that
+/// is ready and has budget left runs. A budget is kept until the end of its period (deferrable
+/// servers); periods begin at multiples of their length.
 #[derive(Clone, Debug)]
 pub struct Servers {
     all: [Server; MAX_ENTITIES],
     entities: usize,
     running: Option<usize>,
     since: u64,
-    /// The entity that had the core before the running one, until the running one's guest executes.
+    /// The entity that had the core before the running entity, until the guest of the running
+    /// entity executes.
     before: Option<usize>,
 }
 
 impl Servers {
-    /// Servers of these budgets and periods, one per entity, by falling priority. A budget beyond
-    /// its period is taken for the whole period, and entities beyond [`MAX_ENTITIES`] get none.
+    /// Returns servers with these budgets and periods, one per entity, in order of falling
+    /// priority. A budget longer than its period is treated as the whole period, and entities
+    /// beyond [`MAX_ENTITIES`] get none.
     #[must_use]
     pub fn new(servers: &[(Nanos, Nanos)]) -> Self {
         let mut all = [Server::NONE; MAX_ENTITIES];
@@ -107,8 +110,8 @@ impl Servers {
         Decision { run: self.running.map(|place| place as u8), until: Nanos(until) }
     }
 
-    /// The way from a server to a less urgent one is the former's: as often as it takes the core,
-    /// the other's budget is spent by the other.
+    /// Charges the switch from a server to a less urgent one to the former. Otherwise each
+    /// preemption by the urgent server would spend budget of the other one.
     pub(super) fn entered(&mut self, now: Nanos) {
         let before = self.before.take();
         if let (Some(before), Some(running)) = (before, self.running)
@@ -130,7 +133,7 @@ impl Servers {
         if let Some(server) = self.all.get_mut(entity) {
             server.spend(time.0);
         }
-        // The one that ran is taken to have begun so much later.
+        // The running entity is treated as if it had begun later by this time.
         if self.running.is_some() {
             self.since = self.since.saturating_add(time.0);
         }

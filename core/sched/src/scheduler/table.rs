@@ -5,30 +5,32 @@ use weir_units::Nanos;
 /// A slot of a time table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Slot {
-    /// Its entity.
+    /// The slot's entity.
     pub entity: u8,
-    /// Its start within the frame.
+    /// Start within the frame.
     pub start: Nanos,
-    /// Its length.
+    /// Length of the slot.
     pub length: Nanos,
 }
 
-/// A time table that repeats (the major frame of ARINC 653): in a slot only its entity runs. Frames
-/// begin at multiples of their length, so that tables of the same frame are in step on all cores.
+/// A time table that repeats (the major frame of ARINC 653): in each slot only the slot's entity
+/// runs. Frames begin at multiples of their length, so that tables with the same frame are
+/// synchronized on all cores.
 #[derive(Clone, Debug)]
 pub struct TimeTable {
     frame: NonZero<u64>,
     slots: [Slot; MAX_SLOTS],
     count: usize,
-    /// The entity that took the rest of the slot that ends then, and the priority of its interrupt.
+    /// The entity that took the rest of a slot, the end of that slot, and the priority of the
+    /// interrupt.
     taken: Option<(u8, u64, u8)>,
-    /// The entity that is to take the rest of the current slot.
+    /// The entity that takes the rest of the current slot next, and the priority of the interrupt.
     preempt: Option<(u8, u8)>,
 }
 
 impl TimeTable {
-    /// A table of these slots, in order, apart from each other, within the frame; what is not so,
-    /// and what is beyond [`MAX_SLOTS`], is left out.
+    /// Returns a table of these slots, which must be in order, disjoint and within the frame. Slots
+    /// that violate this, and slots beyond [`MAX_SLOTS`], are left out.
     #[must_use]
     pub fn new(frame: Nanos, slots: &[Slot]) -> Self {
         let frame = NonZero::new(frame.0).unwrap_or(NonZero::<u64>::MIN);
@@ -67,7 +69,7 @@ impl TimeTable {
         let current = current.filter(|slot| at < slot.start.0 + slot.length.0).copied();
         let preempt = self.preempt.take();
         let Some(slot) = current else {
-            // Between two slots.
+            // The time is between two slots.
             let next = self.slots().get(begun).map_or(self.frame.get(), |slot| slot.start.0);
             return Decision { run: None, until: until(next) };
         };
