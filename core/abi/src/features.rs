@@ -1,22 +1,22 @@
-//! The optional parts of the hypervisor: which a system uses, and which a build has.
+//! The optional parts of the hypervisor: which parts a system uses, and which a build has.
 
 use super::{ACTIVE, Damage, EXCHANGE, NO_BROKER, NO_ENGINE, PackedSystem, Regulation};
 
-/// A set of optional parts of the hypervisor. `weir build` leaves out those that a system does not
-/// use: their code is compiled, but begins with a check of [`Self::is_built`], a constant, so that
-/// nothing calls the rest of it and the linker drops it. Page classes are in addition replaced by
-/// the one class that all pages have (`weir_paging::classes`).
+/// A set of optional parts of the hypervisor. `weir build` leaves out the parts that a system does
+/// not use. Their code is compiled, but begins with a check of [`Self::is_built`], a constant; so
+/// no other code calls the rest of it, and the linker drops it. Without page classes, the single
+/// class of all pages replaces them (`weir_paging::classes`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Features(u16);
 
 impl Features {
     /// No optional part.
     pub const NONE: Self = Self(0);
-    /// Flows and the switch: virtio devices, the counterpart of the broker at EL2, its DMA engine.
+    /// Flows and the switch: virtio devices, EL2's side of the broker, its DMA engine.
     pub const BROKER: Self = Self(1);
     /// PCI functions and the SMMU, and socket devices on PCI.
     pub const PCI: Self = Self(1 << 1);
-    /// Schedules of cores that VMs share, and devices that VMs hand over.
+    /// Schedules of cores that VMs share, and devices that are handed over between VMs.
     pub const SHARED_CORES: Self = Self(1 << 2);
     /// Memory budgets, and event counters for VMs.
     pub const BUDGETS: Self = Self(1 << 3);
@@ -48,7 +48,7 @@ impl Features {
         Self(self.0 | other.0)
     }
 
-    /// Returns this set if `used`, else the empty one.
+    /// Returns this set if `used` is true, otherwise the empty set.
     #[must_use]
     pub const fn when(self, used: bool) -> Self {
         if used { self } else { Self::NONE }
@@ -68,8 +68,8 @@ impl Features {
 }
 
 impl PackedSystem<'_> {
-    /// Returns the parts that this system uses. A part that is not in the set has nothing to check
-    /// in the tables.
+    /// Returns the parts that this system uses. For a part that is not in the set, the tables
+    /// contain nothing to check.
     #[must_use]
     pub fn used(&self) -> Features {
         let header = self.header;

@@ -1,13 +1,13 @@
-//! The packed form of a system: what `weir build` appends to the hypervisor and EL2 reads.
+//! The packed form of a system, which `weir build` appends to the hypervisor and EL2 reads.
 //!
-//! A system image is the hypervisor's flat binary, then, at the next page, a [`PackedHeader`] with
-//! its tables, then the guests' images. Everything is little endian and 8-byte aligned.
-//! [`PackedSystem::parse`] checks the whole: after it nothing in the tables can make the hypervisor
-//! index, add or map beyond what is there, however the bytes came about.
+//! A system image consists of the hypervisor's flat binary, a [`PackedHeader`] with its tables at
+//! the next page, and the guests' images. Everything is little endian and 8-byte aligned.
+//! [`PackedSystem::parse`] checks all of it: afterwards no number in the tables can make the
+//! hypervisor index, add or map out of bounds, whatever the origin of the bytes.
 //!
-//! The tables of header, VMs, regions, segments and interrupts are in this file together with their
-//! check and their packing, because these three must agree on the order and the length of each
-//! table. Tables with a topic of their own have modules.
+//! This file contains the tables of header, VMs, regions, segments and interrupts together with
+//! their check and their packing, because these three must agree on the order and the length of
+//! each table. Tables with a separate topic have their own modules.
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -46,22 +46,22 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// First bytes of the packed form.
 pub const MAGIC: [u8; 8] = *b"weirsys\0";
-/// Changes with each change of the layout below.
+/// Version of the layout below; it changes with each change of the layout.
 pub const VERSION: u32 = 13;
 /// The first byte that [`PackedHeader::crc`] covers.
 const SUMMED_FROM: usize = 16;
-/// Most cores of a board.
+/// Largest number of cores of a board.
 pub const MAX_CORES: usize = 8;
-/// Most VMs of a system, and most vCPUs of a VM: a core runs at most one of a VM's.
+/// Largest number of VMs of a system, and of vCPUs of a VM: a core runs at most one vCPU of a VM.
 pub const MAX_VMS: usize = MAX_CORES;
-/// Most bytes of header and tables: what EL2 maps of them.
+/// Largest size of header and tables in bytes; EL2 maps at most this much of them.
 pub const TABLES_LIMIT: u64 = 0x1_0000;
-/// The page, in bytes, that every placement is a multiple of.
+/// Page size in bytes; every placement is a multiple of it.
 pub const PAGE: u64 = 4096;
-/// One above the highest physical or intermediate physical address: 39 bits, what a stage 2 with
-/// one root spans.
+/// Limit of physical and intermediate physical addresses: 39 bits, which a stage 2 with one root
+/// table spans.
 pub const ADDRESS_LIMIT: u64 = 1 << 39;
-/// One above the highest interrupt number of the virtual GIC.
+/// Limit of the interrupt numbers of the virtual GIC.
 pub const INTID_LIMIT: u16 = 256;
 
 /// The start of the packed form.
@@ -72,13 +72,13 @@ pub struct PackedHeader {
     pub magic: [u8; 8],
     /// [`VERSION`].
     pub version: u32,
-    /// CRC-32 (ISO HDLC) of everything behind this field, up to `tables_len`.
+    /// CRC-32 (ISO HDLC) of all bytes behind this field, up to `tables_len`.
     pub crc: u32,
     /// The identity of the image, see [`name_image`]: EL2 reports it to the host.
     pub image_id: u64,
     /// Bytes of header and tables.
     pub tables_len: u32,
-    /// Number of entries of each table, in this order behind the header.
+    /// Number of VMs. The tables are behind the header in the order of these counts.
     pub vms: u32,
     /// Number of [`Region`]s.
     pub regions: u32,
@@ -86,18 +86,18 @@ pub struct PackedHeader {
     pub segments: u32,
     /// Number of [`Irq`]s.
     pub irqs: u32,
-    /// Cores that the system needs; core `n` is the n-th of the platform.
+    /// Number of cores that the system needs; core `n` is the n-th core of the platform.
     pub cores: u32,
     /// The core that serves the board's UART and the heartbeat.
     pub console_core: u32,
-    /// 1 when memory is divided by page classes. 0 when not: then every set is all of the board's
-    /// page classes, each [`PageSpan`] is one range, and those that only a divided system has are
-    /// empty.
+    /// 1 if memory is divided by page classes, otherwise 0. If it is 0, every set contains all page
+    /// classes of the board, each [`PageSpan`] is one range, and the spans that only a divided
+    /// system has are empty.
     pub colored: u32,
     /// Number of [`PciFunction`]s, behind the [`Irq`]s.
     pub pci: u32,
-    /// 1 when QEMU's plug-ins watch, which do not see DC ZVA: it is prohibited for guests, and EL2
-    /// does without it.
+    /// 1 if QEMU plug-ins observe the system. They do not see DC ZVA, so it is prohibited for
+    /// guests, and EL2 does not use it.
     pub observed: u32,
     /// Number of [`PackedFlow`]s, behind the [`PciFunction`]s.
     pub flows: u32,
@@ -105,69 +105,71 @@ pub struct PackedHeader {
     pub broker: u32,
     /// Nanoseconds between two reports of the counters; 0 for none.
     pub heartbeat_ns: u64,
-    /// Most bytes/s that it moves; 0 for no limit.
+    /// Largest rate at which the broker moves bytes, in bytes/s; 0 for no limit.
     pub rate: u64,
-    /// Most bytes that it moves between two decisions, if there are flows.
+    /// Largest number of bytes that the broker moves between two decisions, if there are flows.
     pub chunk: u64,
-    /// Least bytes of a chunk that the DMA engine moves; [`NO_ENGINE`] when the core moves all.
+    /// Smallest chunk in bytes that the DMA engine moves; [`NO_ENGINE`] if the core moves all
+    /// chunks.
     pub engine_from: u64,
-    /// The level to which firmware limits the DMA engine's reads and writes, at most
-    /// [`ENGINE_LEVELS`]; 0 for none.
+    /// The level to which the firmware limits the DMA engine's reads and writes, at most
+    /// [`ENGINE_LEVELS`]; 0 for no limit.
     pub engine_level: u64,
-    /// Nanoseconds that the DMA engine may take for a chunk until the broker gives up, at most
-    /// [`ENGINE_LIMIT`]; 0 when the core moves all.
+    /// Time in ns that the DMA engine may take for a chunk before the broker gives up, at most
+    /// [`ENGINE_LIMIT`]; 0 if the core moves all chunks.
     pub engine_limit: u64,
     /// Number of [`PackedSchedule`]s, behind the [`PackedFlow`]s.
     pub schedules: u32,
     /// Number of [`Slot`]s, behind the [`PackedSchedule`]s.
     pub slots: u32,
-    /// Where the image must be loaded: the physical address of the hypervisor's first byte.
+    /// The address to which the image must be loaded: the physical address of the hypervisor's
+    /// first byte.
     pub load_address: u64,
-    /// Bytes of the whole image, guests' images included.
+    /// Bytes of the whole image, including the guests' images.
     pub image_len: u64,
-    /// One above the highest physical address of RAM that the system uses.
+    /// Address behind the last byte of RAM that the system uses.
     pub memory_end: u64,
     /// The board's address functions.
     pub functions: Functions,
-    /// Its last-level cache, from its platform file.
+    /// The board's last-level cache, from its platform file.
     pub cache: PackedCache,
     /// The page classes of the hypervisor.
     pub classes: [u64; 4],
-    /// Where the hypervisor moves with all that is its own, if memory is divided.
+    /// The pages to which the hypervisor moves with all its memory, if memory is divided.
     pub memory: PageSpan,
 }
 
-/// What to do when a VM faults.
+/// The reaction to a fault of a VM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum OnFault {
-    /// Stop the VM for good.
+    /// Stops the VM for good.
     Halt = 0,
-    /// Start the VM again from its pristine image.
+    /// Starts the VM again from its pristine image.
     Restart = 1,
-    /// Stop the whole system.
+    /// Stops the whole system.
     StopSystem = 2,
 }
 
-/// What to do when a VM accesses an address where it has nothing.
+/// The reaction to an access of a VM to an address at which it has nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum OnOutside {
-    /// It is a fault: [`OnFault`] says what follows.
+    /// The access is a fault: [`OnFault`] determines what follows.
     Fault = 0,
-    /// The VM takes an external abort, as on a machine.
+    /// The VM takes an external abort, as on a real machine.
     Abort = 1,
 }
 
-/// A VM.
+/// A VM in the packed form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct PackedVm {
-    /// The name, filled up with zeros.
+    /// The name, padded with zeros.
     pub name: [u8; 32],
     /// IPA of the first instruction of vCPU 0.
     pub entry: u64,
-    /// IPA of the device tree, given in x0.
+    /// IPA of the device tree, passed in x0.
     pub device_tree: u64,
     /// IPA of the virtual GIC's distributor.
     pub distributor: u64,
@@ -180,11 +182,12 @@ pub struct PackedVm {
     pub uart_intid: u32,
     /// INTID of the virtual socket device.
     pub vsock_intid: u32,
-    /// IPA of its registers; 0 where there is none.
+    /// IPA of the socket device's registers; 0 if there is none.
     pub vsock: u64,
-    /// IPA of the page with the stolen time of its vCPUs; 0 where there is none.
+    /// IPA of the page with the stolen time of the vCPUs; 0 if there is none.
     pub stolen_time: u64,
-    /// IPA of the PCI configuration space that it is in, or 0 where it is on the MMIO transport.
+    /// IPA of the PCI configuration space that contains the socket device; 0 if the device is on
+    /// the MMIO transport.
     pub vsock_ecam: u64,
     /// First entry in the table of regions.
     pub first_region: u32,
@@ -198,148 +201,149 @@ pub struct PackedVm {
     pub first_irq: u32,
     /// Number of interrupts.
     pub irqs: u32,
-    /// An [`OnFault`].
+    /// The reaction to a fault: an [`OnFault`].
     pub on_fault: u8,
     /// Number of vCPUs.
     pub vcpus: u8,
-    /// Event counters of the PMU that it may use, the cycle counter with them; 0 for no PMU.
+    /// Number of PMU event counters that the VM may use, together with the cycle counter; 0 for no
+    /// PMU.
     pub pmu: u8,
     /// [`schedule::KEEP_TICKS`] or [`schedule::LOSE_TICKS`].
     pub ticks: u8,
-    /// 1 when it may hand the console and the active devices to a VM.
+    /// 1 if the VM may hand the console and the active devices to another VM.
     pub focus: u8,
-    /// An [`OnOutside`].
+    /// The reaction to an access outside of its regions: an [`OnOutside`].
     pub on_outside: u8,
     /// Zero.
     pub reserved: [u8; 2],
     /// The core of each vCPU.
     pub cores: [u8; MAX_CORES],
-    /// Its page classes.
+    /// The page classes of the VM.
     pub classes: [u64; 4],
-    /// What the hypervisor keeps for it in its page classes: the tables of stage 2, the root first,
-    /// and the state of the vCPUs.
+    /// The memory that the hypervisor keeps for the VM in the VM's page classes: the stage 2
+    /// tables, the root first, and the state of the vCPUs.
     pub own: PageSpan,
-    /// Its pristine image in its page classes; see [`PackedSegment::kept`].
+    /// The VM's pristine image in its page classes; see [`PackedSegment::kept`].
     pub pristine: PageSpan,
-    /// Its memory bandwidth.
+    /// The VM's memory budget.
     pub regulation: Regulation,
-    /// Its network device.
+    /// The VM's network device.
     pub net: PackedNet,
 }
 
-/// A piece of a VM's address space, mapped in stage 2.
+/// A piece of a VM's address space that stage 2 maps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Region {
-    /// Where the VM sees it.
+    /// IPA of the first byte.
     pub ipa: u64,
-    /// Where it lies. RAM: the pages of the VM's page classes from this one on. A device: from here
-    /// on, without a gap.
+    /// Physical address of the first byte. RAM: the pages of the VM's page classes from this page
+    /// on. A device: contiguous from here on.
     pub pa: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub len: u64,
-    /// [`RAM`], zeroed at each start of the VM; [`DEVICE`], registers of a device passed through;
-    /// [`ACTIVE`], of one that is handed from VM to VM; [`EXCHANGE`].
+    /// [`RAM`], which is zeroed at each start of the VM; [`DEVICE`], registers of a device passed
+    /// through; [`ACTIVE`], registers of a device that is handed from VM to VM; or [`EXCHANGE`].
     pub kind: u64,
 }
 
-/// Event counters that the hypervisor keeps for memory budgets: the first ones of each core.
+/// Number of event counters that the hypervisor keeps for memory budgets: the first ones of each
+/// core.
 pub const KEPT_COUNTERS: u8 = 2;
-/// Most event counters that a VM has: the rest of PMUv3's 31.
+/// Largest number of event counters of a VM: the rest of PMUv3's 31.
 pub const MAX_PMU_COUNTERS: u8 = 31 - KEPT_COUNTERS;
 
 /// [`Region::kind`] of RAM.
 pub const RAM: u64 = 0;
 /// [`Region::kind`] of a device.
 pub const DEVICE: u64 = 1;
-/// [`Region::kind`] of a device of the class *active*: several VMs have it, of which one sees it at
-/// a time.
+/// [`Region::kind`] of a device of the class *active*: it is assigned to several VMs and visible to
+/// one of them at a time.
 pub const ACTIVE: u64 = 3;
 
 /// Bytes of the image that are copied into a VM's RAM at each start; the rest of the RAM is zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct PackedSegment {
-    /// Where in the VM.
+    /// IPA of the first byte.
     pub ipa: u64,
-    /// Where in the image, from the hypervisor's first byte.
+    /// Offset in the image, from the hypervisor's first byte.
     pub offset: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub len: u64,
-    /// Where in [`PackedVm::pristine`], if memory is divided: the hypervisor moves the bytes there
+    /// Offset in [`PackedVm::pristine`], if memory is divided: the hypervisor moves the bytes there
     /// before the first boot.
     pub kept: u64,
 }
 
-/// A physical interrupt that a VM was given; it sees it under the same INTID.
+/// A physical interrupt that is assigned to a VM, which sees it under the same INTID.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Irq {
     /// INTID, a shared peripheral interrupt: 32 to 255.
     pub intid: u32,
-    /// 1 when edge-triggered, 0 when level-sensitive.
+    /// 1 if edge-triggered, 0 if level-sensitive.
     pub edge: u32,
-    /// On a core that its VM shares: nanoseconds in which it earns another interrupt; 0 where it is
-    /// not limited.
+    /// On a core that its VM shares: time in ns in which another interrupt is earned; 0 if the rate
+    /// is not limited.
     pub interval_ns: u64,
-    /// How many may come at once, if it is limited.
+    /// Number of interrupts that may come at once, if the rate is limited.
     pub burst: u32,
-    /// 1 when it takes a shared core for its VM, for the rest of the current time slice.
+    /// 1 if it takes a shared core for its VM, for the rest of the current time slice.
     pub preempt: u8,
-    /// How urgent that is: 0 the most.
+    /// Priority with which it takes the core; 0 is the most urgent.
     pub priority: u8,
-    /// 1 when it is of a device of the class *active*, and comes to whichever VM has that.
+    /// 1 if it belongs to a device of the class *active*; it is delivered to the VM that has the
+    /// device.
     pub active: u16,
 }
 
-/// Why the hypervisor refuses a packed system.
+/// Reason why the hypervisor refuses a packed system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Damage {
     /// Too short, or not at an 8-byte boundary.
     Truncated,
-    /// Doesn't begin with [`MAGIC`].
+    /// Does not begin with [`MAGIC`].
     Magic,
     /// Another [`VERSION`].
     Version(u32),
     /// The check sum does not fit the bytes.
     Checksum,
-    /// A table's entries, lengths or offsets point beyond what is there.
+    /// A table's entries, lengths or offsets are out of bounds.
     Table,
-    /// A VM has no vCPU, a core that the system does not have, one core twice, or, where no
-    /// schedule shares it, another VM's.
+    /// A VM has no vCPU, a core that the system does not have, one core twice, or a core of another
+    /// VM although no schedule shares it.
     Cores(u32),
-    /// An address or a length of the VM's is not a multiple of the page, wraps, or exceeds 39 bits;
+    /// An address or a length of the VM is not a multiple of the page, wraps, or exceeds 39 bits;
     /// or its regions and devices overlap.
     Address(u32),
-    /// A segment of the VM's lies outside of its RAM or of the image.
+    /// A segment of the VM lies outside of its RAM or of the image.
     Segment(u32),
-    /// An interrupt of the VM's is not a shared peripheral interrupt, or has two owners.
+    /// An interrupt of the VM is not a shared peripheral interrupt, or has two owners.
     Interrupt(u32),
     /// RAM of this VM overlaps the image or another VM.
     Overlap(u32),
-    /// A number of the VM's that stands for a choice stands for none.
+    /// A value of the VM that selects one of several choices is not one of them.
     Choice(u32),
     /// The address functions are invalid, or a set has page classes that the board lacks.
     Geometry,
-    /// A PCI function of the VM's has another owner, too, or something is in the way of its
-    /// addresses.
+    /// A PCI function of the VM also has another owner, or its addresses overlap something else.
     Function(u32),
-    /// The VM's bandwidth is none that can be regulated.
+    /// The memory budget of the VM cannot be regulated.
     Bandwidth(u32),
-    /// The core's schedule is none that can be run, or does not name all VMs on the core and no
-    /// other.
+    /// The core's schedule cannot be run, or does not name exactly the VMs on the core.
     Schedule(u32),
-    /// The VM's network device has no address of its own, or a second uplink.
+    /// The VM's network device has no valid address, has the address of another, or is a second
+    /// uplink.
     Port(u32),
-    /// A flow is between VMs that can't have one, or the broker or its DMA engine is not what it
-    /// must be.
+    /// A flow connects VMs that cannot have one, or the broker or its DMA engine is invalid.
     Flow(u32),
-    /// The system uses a part that the hypervisor was built without, of this name.
+    /// The system uses the part of this name, which the hypervisor was built without.
     Feature(&'static str),
 }
 
 impl Damage {
-    /// What is wrong, for a person.
+    /// Returns the reason as a message for the user.
     #[must_use]
     pub const fn message(self) -> &'static str {
         match self {
@@ -373,7 +377,7 @@ impl Damage {
     }
 }
 
-/// A packed system of which every number has been checked.
+/// A packed system whose numbers have all been checked.
 #[derive(Clone, Copy, Debug)]
 pub struct PackedSystem<'a> {
     /// The header.
@@ -392,15 +396,15 @@ pub struct PackedSystem<'a> {
 /// A VM of a checked system, with its parts of the tables.
 #[derive(Clone, Copy, Debug)]
 pub struct VmView<'a> {
-    /// Its place in the system.
+    /// Index of the VM in the system.
     pub index: usize,
-    /// The entry itself.
+    /// The VM's entry.
     pub vm: &'a PackedVm,
-    /// What is mapped.
+    /// The regions that are mapped.
     pub regions: &'a [Region],
-    /// What is copied at each start.
+    /// The segments that are copied at each start.
     pub segments: &'a [PackedSegment],
-    /// Physical interrupts that are its own.
+    /// The physical interrupts that are assigned to the VM.
     pub irqs: &'a [Irq],
 }
 
@@ -418,13 +422,14 @@ fn table_entries<T>(table: &[T], first: u32, count: u32) -> Option<&[T]> {
 }
 
 impl Irq {
-    /// Whether it is limited, or takes the core.
+    /// Returns whether the interrupt has an admission rule: its rate is limited, or it takes the
+    /// core.
     #[must_use]
     pub const fn has_rule(&self) -> bool {
         self.interval_ns != 0 || self.preempt != 0
     }
 
-    /// A physical interrupt that comes as it will.
+    /// Returns a physical interrupt without an admission rule.
     #[must_use]
     pub const fn new(intid: u32, edge: bool) -> Self {
         Self {
@@ -440,14 +445,14 @@ impl Irq {
 }
 
 impl<'a> VmView<'a> {
-    /// The name up to its first zero.
+    /// Returns the name up to its first zero.
     #[must_use]
     pub fn name(&self) -> &'a [u8] {
         let end = self.vm.name.iter().position(|&byte| byte == 0).unwrap_or(self.vm.name.len());
         &self.vm.name[..end]
     }
 
-    /// What to do when it faults.
+    /// Returns the reaction to a fault of the VM.
     #[must_use]
     pub fn on_fault(&self) -> OnFault {
         match self.vm.on_fault {
@@ -457,13 +462,13 @@ impl<'a> VmView<'a> {
         }
     }
 
-    /// The core of each vCPU.
+    /// Returns the core of each vCPU.
     #[must_use]
     pub fn cores(&self) -> &'a [u8] {
         self.vm.cores.get(..usize::from(self.vm.vcpus)).unwrap_or(&[])
     }
 
-    /// Whether `ipa` lies in its RAM.
+    /// Returns whether `ipa` lies in the VM's RAM.
     #[must_use]
     pub fn is_ram(&self, ipa: u64) -> bool {
         self.regions
@@ -471,9 +476,9 @@ impl<'a> VmView<'a> {
             .any(|region| region.kind == RAM && ipa.wrapping_sub(region.ipa) < region.len)
     }
 
-    /// The address ranges of the virtual devices: distributor, CPU side of the GIC, UART, and those
-    /// of the socket device, the network device and the stolen time that there are. GICv3 boards
-    /// have 128 KiB of redistributor a vCPU, GICv2 boards 8 KiB of CPU interface.
+    /// Returns the address ranges of the virtual devices: distributor, CPU side of the GIC, UART,
+    /// and (if they exist) the socket device, the network device and the stolen time. GICv3 boards
+    /// have 128 KiB of redistributor per vCPU, GICv2 boards 8 KiB of CPU interface.
     fn devices(&self, gic_cpu_len: u64) -> Option<[Option<Range<u64>>; 6]> {
         let one = |start, len| page_range(start, len).map(Some);
         let may = |start, len| if start == 0 { Some(None) } else { one(start, len) };
@@ -566,22 +571,22 @@ impl<'a> VmView<'a> {
 impl<'a> PackedSystem<'a> {
     /// Reads and checks a packed system.
     ///
-    /// `bytes` begins with the header and may go on behind the tables; `gic_v2` says which virtual
-    /// GIC this hypervisor has.
+    /// `bytes` begins with the header and may continue behind the tables; `gic_v2` states which
+    /// virtual GIC this hypervisor has.
     ///
     /// # Errors
     ///
-    /// The first [`Damage`] found.
+    /// Returns the first [`Damage`] found.
     pub fn parse(bytes: &'a [u8], gic_v2: bool) -> Result<Self, Damage> {
         Self::parse_with(bytes, gic_v2, Features::ALL, checksum)
     }
 
-    /// As [`Self::parse`], for a hypervisor that has only the parts in `built`, and on a core where
-    /// `checksum` is a quick form of [`checksum()`].
+    /// Does what [`Self::parse`] does, for a hypervisor that has only the parts in `built`, and
+    /// with `checksum` as a faster implementation of [`checksum()`].
     ///
     /// # Errors
     ///
-    /// The first [`Damage`] found.
+    /// Returns the first [`Damage`] found.
     pub fn parse_with(
         bytes: &'a [u8],
         gic_v2: bool,
@@ -658,7 +663,7 @@ impl<'a> PackedSystem<'a> {
                 vm.apart_from(&other)?;
             }
         }
-        // Of a part that is not used, nothing is left to check: see `used`.
+        // For a part that is not used, nothing is left to check: see `used`.
         self.check_schedules()?;
         self.check_pci(gic_v2)?;
         self.check_flows()?;
@@ -667,13 +672,13 @@ impl<'a> PackedSystem<'a> {
         self.check_memory(&image)
     }
 
-    /// How many VMs there are, at least one and at most [`MAX_VMS`].
+    /// Returns the number of VMs, at least one and at most [`MAX_VMS`].
     #[must_use]
     pub fn vms(&self) -> usize {
         self.vms.len()
     }
 
-    /// VM number `index`.
+    /// Returns VM number `index`.
     #[must_use]
     pub fn vm(&self, index: usize) -> Option<VmView<'a>> {
         let vm = self.vms.get(index)?;
@@ -688,7 +693,7 @@ impl<'a> PackedSystem<'a> {
 }
 
 impl VmView<'_> {
-    /// No interrupt of the two is the same, but those of active devices.
+    /// Checks that the two VMs have no interrupt in common, except interrupts of active devices.
     fn apart_from(&self, other: &Self) -> Result<(), Damage> {
         let index = self.index as u32;
         let is_taken = |irq: &Irq| {
@@ -706,14 +711,14 @@ fn table<T: FromBytes + Immutable + KnownLayout>(
     <[T]>::ref_from_prefix_with_elems(bytes, count as usize).map_err(|_| Damage::Table)
 }
 
-/// CRC-32 (ISO HDLC, the one of zlib and Ethernet).
+/// Returns the CRC-32 (ISO HDLC, as in zlib and Ethernet).
 #[must_use]
 pub fn checksum(bytes: &[u8]) -> u32 {
     Crc::<u32, Table<1>>::new(&CRC_32_ISO_HDLC).checksum(bytes)
 }
 
 /// Writes the identity of an image into its packed form, which begins with the header, and updates
-/// the check sum. Without a whole packed form it writes nothing.
+/// the check sum. Writes nothing if the packed form is incomplete.
 pub fn name_image(packed: &mut [u8], image_id: u64) {
     let Ok((mut header, _)) = PackedHeader::read_from_prefix(packed) else { return };
     let Some(packed) = packed.get_mut(..header.tables_len as usize) else { return };
@@ -723,8 +728,8 @@ pub fn name_image(packed: &mut [u8], image_id: u64) {
     let _ = header.write_to_prefix(packed);
 }
 
-/// Returns the identity of the image in a file of any format that has the image's bytes as they
-/// are. None if the file has no packed system of this [`VERSION`].
+/// Returns the identity of the image in a file of any format that contains the image's bytes
+/// unchanged. None if the file has no packed system of this [`VERSION`].
 #[must_use]
 pub fn image_id(file: &[u8]) -> Option<u64> {
     let mut starts = file.windows(MAGIC.len()).enumerate().filter(|(_, bytes)| *bytes == MAGIC);
@@ -743,25 +748,25 @@ pub fn image_id(file: &[u8]) -> Option<u64> {
 pub struct PackedTables {
     /// The VMs; their `first_*` and counts point into the tables below.
     pub vms: Vec<PackedVm>,
-    /// What is mapped.
+    /// The regions that are mapped.
     pub regions: Vec<Region>,
-    /// What is copied.
+    /// The segments that are copied.
     pub segments: Vec<PackedSegment>,
-    /// The owners of interrupts.
+    /// The interrupts, with their owners.
     pub irqs: Vec<Irq>,
-    /// The owners of PCI functions.
+    /// The PCI functions, with their owners.
     pub pci: Vec<PciFunction>,
     /// The flows.
     pub flows: Vec<PackedFlow>,
     /// The shared cores' schedules; their first slots and counts point into the table below.
     pub schedules: Vec<PackedSchedule>,
-    /// Their slots.
+    /// The slots of the schedules.
     pub slots: Vec<Slot>,
 }
 
 #[cfg(feature = "alloc")]
 impl PackedTables {
-    /// Bytes of header and tables.
+    /// Returns the size of header and tables in bytes.
     #[must_use]
     pub fn packed_len(&self) -> usize {
         size_of::<PackedHeader>()
@@ -775,8 +780,7 @@ impl PackedTables {
             + size_of_val(self.slots.as_slice())
     }
 
-    /// Packs the tables behind `header`; fills in its counts, lengths, version and check
-    /// sum.
+    /// Packs the tables behind `header`, and fills in its counts, lengths, version and check sum.
     #[must_use]
     pub fn pack(&self, header: PackedHeader) -> Vec<u8> {
         let mut body = Vec::new();

@@ -1,7 +1,7 @@
-//! What EL2 reads of the machine's device tree (Devicetree Specification 0.4, chapter 5), which the
-//! firmware hands over: the size of the RAM, and whether there is an SMMU.
+//! The facts that EL2 reads from the machine's device tree (Devicetree Specification 0.4, chapter
+//! 5), which the firmware passes: the size of the RAM, and whether there is an SMMU.
 //!
-//! A general parser is not used: its errors and their texts were a tenth of the smallest
+//! A general parser is not used, because its errors and their texts were a tenth of the smallest
 //! hypervisor.
 
 const MAGIC: u32 = 0xd00d_feed;
@@ -11,15 +11,15 @@ const PROPERTY: u32 = 3;
 const NOP: u32 = 4;
 const END: u32 = 9;
 
-/// Bytes of the header, which states the length of the whole.
+/// Bytes of the header, which contains the length of the whole tree.
 pub const HEADER_LEN: usize = 40;
 
-/// What the device tree states.
+/// The facts in the device tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MachineFacts {
     /// Bytes of RAM from the given base on, in all pieces.
     pub ram: u64,
-    /// Whether there is an SMMUv3. Searched for only if asked.
+    /// Whether there is an SMMUv3; only valid if it was searched for.
     pub has_smmu: bool,
 }
 
@@ -29,8 +29,9 @@ pub fn tree_len(header: &[u8]) -> Option<u32> {
     if word(header, 0)? == MAGIC { word(header, 4) } else { None }
 }
 
-/// Reads the device tree `tree`. Returns `None` if it is damaged or states no RAM from
-/// `ram_base` on. Ends with the answer: to look for the SMMU takes a walk over all nodes.
+/// Reads the device tree `tree`. Returns `None` if it is damaged or describes no RAM from
+/// `ram_base` on. Stops as soon as the facts are known, because a search for an SMMU can walk over
+/// all nodes.
 #[must_use]
 pub fn read(tree: &[u8], ram_base: u64, asks_smmu: bool) -> Option<MachineFacts> {
     tree_len(tree)?;
@@ -40,7 +41,7 @@ pub fn read(tree: &[u8], ram_base: u64, asks_smmu: bool) -> Option<MachineFacts>
     };
     let (structure, strings) = (block(8, 36)?, block(12, 32)?);
     let (mut at, mut depth) = (0usize, 0u32);
-    // Words of an address and of a size, by default.
+    // Words per address and per size, by default.
     let mut cells = [2, 1];
     let (mut in_memory, mut ram, mut has_smmu) = (false, None, false);
     while ram.is_none() || (asks_smmu && !has_smmu) {
@@ -86,7 +87,8 @@ pub fn read(tree: &[u8], ram_base: u64, asks_smmu: bool) -> Option<MachineFacts>
     Some(MachineFacts { ram: ram?, has_smmu })
 }
 
-/// Returns the bytes at `base` and above in the ranges of `reg`, or `None` without any.
+/// Returns the number of bytes at `base` and above in the ranges of `reg`, or `None` if there are
+/// none.
 fn ram_from(reg: &[u8], cells: [usize; 2], base: u64) -> Option<u64> {
     let [of_address, of_size] = cells;
     if !(1..=2).contains(&of_address) || !(1..=2).contains(&of_size) {

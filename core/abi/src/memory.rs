@@ -1,4 +1,4 @@
-//! The owners of physical memory: page classes, spans, and that nothing has two owners.
+//! The owners of physical memory: page classes, spans, and the check that no memory has two owners.
 
 use crate::{
     ACTIVE, ADDRESS_LIMIT, DEVICE, Damage, Features, PAGE, PackedSystem, VmView, overlap,
@@ -10,11 +10,11 @@ use weir_paging::classes::{ClassSet, Geometry, MAX_BANK_BITS, PageClasses, Pages
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Bytes of [`crate::PackedVm::own`] for a VM's state, rings and stolen time, in addition to its
-/// tables. Whole rows of 8 KiB of DRAM, so that how many pages there are does not move the RAM
-/// behind them within a row: `weir simulate` sees that.
+/// tables. They are whole DRAM rows of 8 KiB, so that a change of the number of pages does not move
+/// the following RAM within a row, which `weir simulate` would see.
 pub const VM_LEN: u64 = 10 * PAGE;
 
-/// [`Geometry`] as it is packed.
+/// [`Geometry`] in packed form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Functions {
@@ -31,13 +31,13 @@ impl From<Geometry> for Functions {
 }
 
 impl Functions {
-    /// The page classes that they make, if they make any.
+    /// Returns the page classes of these functions, if they are valid.
     pub(super) fn classes(&self) -> Option<PageClasses> {
         PageClasses::new(&Geometry { colors: self.colors, banks: self.banks }).ok()
     }
 }
 
-/// [`cache::CacheGeometry`] as it is packed; all zero if the platform file has none.
+/// [`cache::CacheGeometry`] in packed form; all zeros if the platform file has none.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
 )]
@@ -51,35 +51,35 @@ pub struct PackedCache {
     pub cache_line: u64,
 }
 
-/// Pages that belong together: those of their owner's page classes from the one at `pa` on, as many
-/// as `len` bytes are.
+/// Pages that belong together: pages of their owner's page classes from the page at `pa` on, as
+/// many as make up `len` bytes.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
 )]
 #[repr(C)]
 pub struct PageSpan {
-    /// The first page; 0 if there is none.
+    /// Address of the first page; 0 if there is none.
     pub pa: u64,
-    /// Bytes, whole pages.
+    /// Length in bytes, in whole pages.
     pub len: u64,
 }
 
 /// Memory with an owner.
 struct Claim {
-    /// The VM that claims it, or the first one for the hypervisor's.
+    /// The VM that claims it, or the first VM for the hypervisor's claim.
     index: u32,
-    /// Its page classes; `None` where page classes don't matter: all pages of the range are
-    /// claimed.
+    /// The owner's page classes; `None` if page classes do not apply: then all pages of the range
+    /// are claimed.
     set: Option<ClassSet>,
     span: PageSpan,
-    /// Whether it must be RAM that the machine has.
+    /// Whether the memory must be RAM of the machine.
     ram: bool,
-    /// Whether another VM may have it at another time.
+    /// Whether another VM may have the memory at another time.
     active: bool,
 }
 
 impl Claim {
-    /// From its first to one above its last byte.
+    /// Returns the range from the first byte to the address behind the last byte.
     #[cfg_attr(
         not(feature = "page-classes"),
         allow(clippy::trivially_copy_pass_by_ref, reason = "without the feature they are nothing")
@@ -91,7 +91,7 @@ impl Claim {
         }
     }
 
-    /// Whether a page could be in both.
+    /// Returns whether a page could be in both claims.
     fn may_meet(&self, other: &Self) -> bool {
         match (&self.set, &other.set) {
             (Some(mine), Some(theirs)) => !mine.is_apart_from(theirs),
@@ -101,61 +101,62 @@ impl Claim {
 }
 
 impl<'a> PackedSystem<'a> {
-    /// The page classes of the board.
+    /// Returns the page classes of the board.
     #[must_use]
     pub const fn classes(&self) -> &PageClasses {
         &self.classes
     }
 
-    /// Whether memory is divided by page classes, which a reader without them has refused.
+    /// Returns whether memory is divided by page classes. A reader without page classes has refused
+    /// such a system.
     #[must_use]
     pub const fn is_divided(&self) -> bool {
         Features::PAGE_CLASSES.is_built() && self.header.colored != 0
     }
 
-    /// Whether QEMU's plug-ins watch; see
+    /// Returns whether QEMU plug-ins observe the system; see
     /// [`PackedHeader::observed`](crate::PackedHeader::observed).
     #[must_use]
     pub const fn is_observed(&self) -> bool {
         self.header.observed != 0
     }
 
-    /// The page classes of the hypervisor.
+    /// Returns the page classes of the hypervisor.
     #[must_use]
     pub fn hypervisor_classes(&self) -> ClassSet {
         self.classes.set(self.header.classes).unwrap_or(self.classes.all())
     }
 
-    /// The pages of VM `vm`'s page classes that a RAM region, [`crate::PackedVm::own`] or
-    /// [`crate::PackedVm::pristine`] is.
+    /// Returns the pages of VM `vm`'s page classes that form a RAM region, [`crate::PackedVm::own`]
+    /// or [`crate::PackedVm::pristine`].
     #[must_use]
     pub fn pages(&'a self, vm: &VmView<'_>, span: PageSpan) -> Pages<'a> {
         Pages::from_page(&self.classes, self.classes_of(vm), span.pa, span.len)
     }
 
-    /// The page of VM `vm`'s page classes that is number `index`, from 0 on, of those from the one
+    /// Returns page number `index`, from 0 on, of the pages of VM `vm`'s page classes from the page
     /// at `start` on.
     #[must_use]
     pub fn nth_page(&self, vm: &VmView<'_>, start: u64, index: u64) -> Option<u64> {
         self.classes.nth_page(&self.classes_of(vm), start, index)
     }
 
-    /// The first page of VM `vm`'s page classes above the one at `address`.
+    /// Returns the first page of VM `vm`'s page classes above the page at `address`.
     #[must_use]
     pub fn page_after(&self, vm: &VmView<'_>, address: u64) -> Option<u64> {
         self.classes.page_after(&self.classes_of(vm), address)
     }
 
-    /// The last-level cache of the platform file, if it has one.
+    /// Returns the last-level cache of the platform file, if it has one.
     #[must_use]
     pub fn cache(&self) -> Option<cache::CacheGeometry> {
         let PackedCache { size, ways, cache_line } = self.header.cache;
         (size > 0).then_some(cache::CacheGeometry { size, ways, cache_line })
     }
 
-    /// The address bits that some owner's colors depend on: the colors of each owner have every
-    /// value of all other bits. A machine with these among its cache's color bits keeps apart
-    /// what the system's file does.
+    /// Returns the address bits that restrict the colors of some owner; the colors of each owner
+    /// have every value of all other bits. A machine whose cache has these bits among its color
+    /// bits separates the owners as the system file requires.
     #[must_use]
     pub fn promised_colors(&self) -> u64 {
         let vms = (0..self.vms()).filter_map(|index| self.vm(index));
@@ -166,13 +167,13 @@ impl<'a> PackedSystem<'a> {
         places.filter(|(bit, _)| bits >> bit & 1 != 0).fold(0, |all, (_, place)| all | 1 << place)
     }
 
-    /// The page classes of a VM.
+    /// Returns the page classes of a VM.
     #[must_use]
     pub fn classes_of(&self, vm: &VmView<'_>) -> ClassSet {
         self.classes.set(vm.vm.classes).unwrap_or(self.classes.all())
     }
 
-    /// The pages that the hypervisor moves to.
+    /// Returns the pages to which the hypervisor moves.
     #[must_use]
     pub fn hypervisor_pages(&'a self) -> Pages<'a> {
         let PageSpan { pa, len } = self.header.memory;
@@ -209,8 +210,8 @@ impl<'a> PackedSystem<'a> {
         moved.into_iter().chain(vms)
     }
 
-    /// All page classes exist on the board, and no page has two owners. `image` is the image as it
-    /// is loaded.
+    /// Checks that all page classes exist on the board and that no page has two owners. `image` is
+    /// the range to which the image is loaded.
     pub(super) fn check_memory(&self, image: &Range<u64>) -> Result<(), Damage> {
         let header = self.header;
         let all = self.classes.all();

@@ -1,11 +1,11 @@
-//! Network devices: each is a port of the one switch that a system has.
+//! Network devices: each is a port of the single switch of a system.
 
 mod ports;
 
 use crate::{Features, VmView};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// Most pieces of RAM of all VMs at the switch.
+/// Largest number of pieces of RAM of all VMs at the switch.
 pub const MAX_PORT_PIECES: usize = 256;
 
 /// A VM's network device.
@@ -14,26 +14,26 @@ pub const MAX_PORT_PIECES: usize = 256;
 )]
 #[repr(C)]
 pub struct PackedNet {
-    /// IPA of its registers, on the MMIO transport; 0 where there is none, and the rest means
-    /// nothing then.
+    /// IPA of the device's registers, on the MMIO transport; 0 if there is no device. The other
+    /// fields are then ignored.
     pub registers: u64,
-    /// Its MAC address, the first byte in the lowest eight bits.
+    /// MAC address, with the first byte in the lowest eight bits.
     pub mac: u64,
-    /// Frames a second that its VM may send; 0 for no limit.
+    /// Frames per second that the VM may send; 0 for no limit.
     pub rate: u64,
-    /// Frames that may go at once, if they or their bytes are limited.
+    /// Number of frames that may be sent at once, if frames or bytes are limited.
     pub burst: u64,
-    /// Bytes a second that its VM may send; 0 for no limit. As many may go at once as
-    /// [`Self::burst`] of the longest frames have.
+    /// Bytes per second that the VM may send; 0 for no limit. The bytes of [`Self::burst`] frames
+    /// of maximum length may be sent at once.
     pub bandwidth: u64,
-    /// Its INTID.
+    /// INTID of the device.
     pub intid: u32,
-    /// 1 when its VM passes on frames to unknown addresses.
+    /// 1 if the VM passes on frames to unknown addresses.
     pub uplink: u32,
 }
 
 impl PackedNet {
-    /// Whether there is one.
+    /// Returns whether there is a device.
     #[must_use]
     pub const fn is_there(&self) -> bool {
         self.registers != 0
@@ -41,7 +41,7 @@ impl PackedNet {
 }
 
 impl<'a> VmView<'a> {
-    /// Its network device.
+    /// Returns the VM's network device, if it has one.
     #[must_use]
     pub fn net(&self) -> Option<&'a PackedNet> {
         let net = &self.vm.net;

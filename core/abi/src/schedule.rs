@@ -1,4 +1,4 @@
-//! The schedule of a shared core, packed.
+//! The schedule of a shared core in the packed form.
 
 mod shared;
 
@@ -6,9 +6,10 @@ pub use shared::ReadySchedule;
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// The shortest time slice, slot or budget, in ns. A shorter one would leave the guests nothing.
+/// The shortest time slice, slot or budget, in ns. A shorter one would leave no time for the
+/// guests.
 pub const LEAST_SLOT_NS: u64 = 10_000;
-/// The longest, and the longest frame or period, in ns: half an hour.
+/// The longest time slice, slot, budget, frame or period, in ns: about half an hour.
 pub const MOST_SLOT_NS: u64 = 1 << 41;
 /// The most entries of a schedule: the slots of a time table.
 pub const MAX_SLOTS: usize = 32;
@@ -24,7 +25,7 @@ pub struct PackedSchedule {
     pub core: u32,
     /// One of [`ROUND_ROBIN`], [`TIME_TABLE`], [`FIXED_PRIORITY`].
     pub kind: u32,
-    /// After so many ns a time table repeats; else 0.
+    /// Time in ns after which a time table repeats; 0 for the other kinds.
     pub frame_ns: u64,
     /// First entry in the table of entries.
     pub first_slot: u32,
@@ -40,9 +41,9 @@ pub struct Slot {
     pub vm: u32,
     /// Zero.
     pub reserved: u32,
-    /// Its length: the quantum, the slot, or the budget, in ns.
+    /// The length in ns: the quantum, the slot or the budget.
     pub length_ns: u64,
-    /// The slot's start in the frame, or the budget's period, in ns; in a round 0.
+    /// The slot's start in the frame, or the budget's period, in ns; 0 for round robin.
     pub at_ns: u64,
 }
 
@@ -53,8 +54,8 @@ pub const TIME_TABLE: u32 = 1;
 /// [`PackedSchedule::kind`]: budgets by falling priority.
 pub const FIXED_PRIORITY: u32 = 2;
 
-/// [`crate::PackedVm::ticks`]: a timer that fell due while its vCPU was off the core stays due
-/// since then.
+/// [`crate::PackedVm::ticks`]: a timer that fell due while its vCPU was off the core counts as due
+/// from the time at which it fell due.
 pub const KEEP_TICKS: u8 = 0;
-/// [`crate::PackedVm::ticks`]: it is due from the moment on at which the vCPU gets the core.
+/// [`crate::PackedVm::ticks`]: such a timer counts as due from when its vCPU gets the core.
 pub const LOSE_TICKS: u8 = 1;

@@ -1,9 +1,9 @@
-//! What a VM's stage 2 maps: what the host's audit builds and walks.
+//! The mappings of a VM's stage 2, which the host's audit builds and walks, too.
 
 use crate::{ACTIVE, DEVICE, PAGE, PackedSystem, PageSpan, RAM, Region, VmView};
 use weir_paging::table::{Attributes, Builder, MapError, stage1, stage2};
 
-/// Bytes of a GICv2 board's virtual CPU interface.
+/// Length of a GICv2 board's virtual CPU interface in bytes.
 pub const GICV_LEN: u64 = 0x1000;
 
 /// The attributes of RAM in an SMMU's tables, of stage 2 or of stage 1.
@@ -28,7 +28,7 @@ impl PackedSystem<'_> {
         if region.kind == DEVICE {
             builder.map(region.ipa, region.pa, region.len, stage2::DEVICE)
         } else if region.kind == ACTIVE {
-            // Page by page, so that each can be taken out and put in again.
+            // Each page is mapped on its own, so that it can be unmapped and mapped again.
             let mut pages = (0..region.len).step_by(PAGE as usize);
             pages.try_for_each(|page| {
                 builder.map(region.ipa + page, region.pa + page, PAGE, stage2::DEVICE)
@@ -52,9 +52,9 @@ impl PackedSystem<'_> {
         }
     }
 
-    /// Maps all regions of a VM, for the broker what it sees of others', the GICV at `gicv`, the
-    /// physical address, where the board has a GICv2, and the page of its vCPUs' stolen time, which
-    /// lies at `stolen_time`, if the VM has one.
+    /// Maps all regions of a VM; for the broker, its windows into the memory of other VMs; the GICV
+    /// at the physical address `gicv`, if the board has a GICv2; and the page of its vCPUs' stolen
+    /// time at `stolen_time`, if the VM has one.
     ///
     /// # Errors
     ///
@@ -81,9 +81,9 @@ impl PackedSystem<'_> {
         }
     }
 
-    /// Maps what a VM's devices reach by DMA, in an SMMU's tables of stage 2 or (not `stage2`) of
-    /// stage 1: its RAM, at the addresses that the VM has it, and nothing else; no device, and on a
-    /// GICv2 board not its GIC.
+    /// Maps what a VM's devices reach by DMA in an SMMU's tables, of stage 2 if `stage2` is set,
+    /// otherwise of stage 1: only the VM's RAM, at the addresses at which the VM sees it. No device
+    /// is mapped and, on a GICv2 board, no GIC.
     ///
     /// # Errors
     ///

@@ -1,7 +1,7 @@
 use crate::{Periods, Setting};
 use weir_units::Nanos;
 
-/// A vCPU's place in its periods.
+/// The position of a vCPU in its periods.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Clock {
     periods: Periods,
@@ -18,8 +18,8 @@ impl Clock {
         self.next != 0
     }
 
-    /// How many boundaries lie between the last step and `now`, and this period's end becomes the
-    /// first one after `now`. The start counts as a boundary.
+    /// Returns how many period boundaries lie between the last step and `now`. The end of the
+    /// present period becomes the first boundary after `now`. The start counts as a boundary.
     #[inline]
     pub(super) fn passed(&mut self, now: Nanos) -> u64 {
         if now.0 < self.next {
@@ -33,7 +33,7 @@ impl Clock {
         self.passed_several(now)
     }
 
-    /// Begins the period that follows if `now` is in it; returns its end.
+    /// Begins the next period if `now` is in it. Returns the end of that period.
     #[inline]
     pub(super) const fn begin_next(&mut self, now: Nanos) -> Option<Nanos> {
         let after = self.next.saturating_add(self.periods.period().0);
@@ -54,7 +54,7 @@ impl Clock {
         passed.saturating_add(1)
     }
 
-    /// The number of the period that `now` lies in, from 1 on where the phase is 0.
+    /// Returns the number of the period that contains `now`, from 1 on if the phase is 0.
     pub(super) const fn index(&self, now: Nanos) -> u64 {
         self.periods.index(now)
     }

@@ -6,11 +6,11 @@ use crate::{
 use core::num::NonZeroU32;
 use weir_units::Nanos;
 
-/// A budget that grows with what a critical VM left unused (xen-throttling, III-C).
+/// A budget that grows by the budget that a critical VM left unused (xen-throttling, III-C).
 ///
-/// In a period in which the critical VM makes A accesses it can suffer from at most A of another's.
-/// So of the Q that were granted to this vCPU, Q - A did not matter, and they are granted again, in
-/// each later period of the same window of N periods:
+/// In a period in which the critical VM makes A accesses, at most A accesses of another VM can
+/// delay it. So of the Q accesses that were granted to this vCPU, Q - A had no effect, and they are
+/// granted again, in each later period of the same window of N periods:
 ///
 /// ```text
 /// limit(j) := count + Q + credit(j)        credit(0) := 0, in the first of N periods
@@ -19,50 +19,50 @@ use weir_units::Nanos;
 /// credit(j+1) :=  credit(j) - (U(j) - Q)+      if A(j) > Q, where U(j) was used
 /// ```
 ///
-/// For as long as A stays below Q this is III-C's sum. The second line is not in the paper: its
-/// windows are two periods long: with three and A = 0, 2Q, 2Q the sum alone would let the critical
-/// VM suffer 0 + 2Q + 2Q, more than 3Q.
+/// As long as A stays below Q, this is the sum in III-C. The second line is not in the paper, whose
+/// windows are two periods long: with three periods and A = 0, 2Q, 2Q, the sum alone would let the
+/// critical VM suffer 0 + 2Q + 2Q, which is more than 3Q.
 ///
 /// The critical VM's regulators publish A(j) at the end of period j, on their own cores. Until all
-/// have, A(j) counts as more than Q; this regulator reads it again when its budget is spent. It
-/// gives up A(j) that is not there by the end of period j + 1.
+/// of them have, A(j) counts as more than Q; this regulator reads it again when its budget is
+/// spent. It gives up an A(j) that is not published by the end of period j + 1.
 ///
-/// **Bound.** In a window the critical VM suffers, as the sum of min(A(j), U(j)), at most N Q, from
-/// each VM that it compensates and for each of the two counters, and one overshoot (without debt
-/// one for each period). The VM itself uses at most N (N + 1) / 2 Q in a window. With
-/// [`super::BudgetScope::Vm`] Q is the VM's, and each vCPU is granted its share of Q - A.
+/// **Bound.** In a window the critical VM suffers, as the sum of min(A(j), U(j)), at most N Q from
+/// each VM that compensates it and for each of the two counters, plus one overshoot (without debt
+/// one for each period). The regulated VM itself uses at most N (N + 1) / 2 Q in a window. With
+/// [`super::BudgetScope::Vm`], Q is the VM's, and each vCPU is granted its share of Q - A.
 #[derive(Clone, Debug)]
 pub struct Compensation {
     clock: Clock,
     share: VcpuShare,
     debt: bool,
-    /// The VM's Q, or each vCPU's.
+    /// The Q of the VM, or of each vCPU.
     whole: Counts,
     /// This vCPU's Q.
     budget: Counts,
     window: NonZeroU32,
     critical_vcpus: u8,
     period: u64,
-    /// The count that this period's budget began at: the counts at its beginning, less the debt.
+    /// The count at which this period's budget began: the counts at its beginning, minus the debt.
     base: Counts,
     limit: Counts,
     credit: Counts,
-    /// The period before this one, while its A is not known.
+    /// The previous period, while its A is not known.
     open: Option<Open>,
     /// Whether the budget was changed, which begins a new window.
     changed: bool,
 }
 
-/// A period that waits for its A.
+/// A period whose A is not known yet.
 #[derive(Clone, Copy, Debug)]
 struct Open {
     period: u64,
-    /// What its use beyond Q took off the credit, in case that A > Q.
+    /// The credit that its use beyond Q has cost, which is correct if A > Q.
     taken: Counts,
 }
 
 impl Compensation {
-    /// The regulator that `setting` describes.
+    /// Returns the regulator that `setting` describes.
     #[must_use]
     pub const fn new(setting: &Setting) -> Self {
         let share = setting.vcpu_share();
@@ -91,11 +91,12 @@ impl Compensation {
         }
     }
 
-    /// See [`super::Regulator::set_budget`]. Begins a new window with the next period.
+    /// Sets the budget, see [`super::Regulator::set_budget`]. Begins a new window with the next
+    /// period.
     ///
     /// # Errors
     ///
-    /// If the budget gives this vCPU nothing; the old one stays.
+    /// Returns an error if the budget gives this vCPU nothing; the old budget stays.
     pub const fn set_budget(&mut self, budget: Counts) -> Result<(), Refused> {
         let own = self.share.of(budget);
         if own.is_nothing() {
@@ -131,7 +132,7 @@ impl Compensation {
         self.settle(group);
     }
 
-    /// Adds what the open period gives, if its A is known by now.
+    /// Adds the credit of the open period, if its A is known by now.
     fn settle<W: Word>(&mut self, group: &GroupWords<W>) {
         let Some(Open { period, taken }) = self.open else { return };
         let Some(critical) = group.usage.total(self.critical_vcpus, period) else { return };

@@ -1,6 +1,6 @@
-/// Numbers of accesses: what a core's counters say for the running vCPU since the machine started,
-/// or a budget or limit of such. Where there is one budget it is on `reads`, and `writes` is 0 in
-/// counts and `u64::MAX` in budgets.
+/// Numbers of accesses: the counters of a core for the running vCPU since the machine started, or a
+/// budget or limit. If there is a single budget, it is in `reads`, and `writes` is 0 in counts and
+/// `u64::MAX` in budgets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Counts {
     /// Refills, or the event that the single budget counts.
@@ -10,30 +10,30 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Nothing.
+    /// No accesses.
     pub const ZERO: Self = Self { reads: 0, writes: 0 };
-    /// As a limit: not reached by any counter in practice. As a budget: no budget.
+    /// As a limit: never reached by a counter in practice. As a budget: unlimited.
     pub const NEVER: Self = Self { reads: u64::MAX, writes: u64::MAX };
 
-    /// One budget for all accesses.
+    /// Returns a single budget for all accesses.
     #[must_use]
     pub const fn one(budget: u64) -> Self {
         Self { reads: budget, writes: u64::MAX }
     }
 
-    /// Whether one of the two has come to its limit.
+    /// Returns whether one of the two counts has reached its limit.
     #[inline]
     #[must_use]
     pub const fn reached(self, limit: Self) -> bool {
         self.reads >= limit.reads || self.writes >= limit.writes
     }
 
-    /// Whether one of the two is 0: a budget with which no vCPU runs.
+    /// Returns whether one of the two is 0: with such a budget no vCPU runs.
     pub(super) const fn is_nothing(self) -> bool {
         self.reads == 0 || self.writes == 0
     }
 
-    /// The sums, at most `u64::MAX`.
+    /// Returns the sums, at most `u64::MAX`.
     #[inline]
     #[must_use]
     pub const fn plus(self, other: Self) -> Self {
@@ -43,7 +43,7 @@ impl Counts {
         }
     }
 
-    /// The differences, at least 0.
+    /// Returns the differences, at least 0.
     #[inline]
     #[must_use]
     pub const fn minus(self, other: Self) -> Self {
@@ -53,7 +53,7 @@ impl Counts {
         }
     }
 
-    /// The differences modulo 2^64.
+    /// Returns the differences modulo 2^64.
     #[inline]
     #[must_use]
     pub const fn wrapping_minus(self, other: Self) -> Self {
@@ -63,7 +63,7 @@ impl Counts {
         }
     }
 
-    /// The products, at most `u64::MAX`.
+    /// Returns the products, at most `u64::MAX`.
     #[inline]
     #[must_use]
     pub const fn times(self, factor: u64) -> Self {
@@ -73,7 +73,7 @@ impl Counts {
         }
     }
 
-    /// The smaller of each.
+    /// Returns the smaller value of each.
     #[inline]
     #[must_use]
     pub const fn least(self, other: Self) -> Self {
@@ -83,7 +83,7 @@ impl Counts {
         }
     }
 
-    /// The larger of each.
+    /// Returns the larger value of each.
     pub(super) const fn most(self, other: Self) -> Self {
         Self {
             reads: if self.reads > other.reads { self.reads } else { other.reads },
@@ -91,7 +91,7 @@ impl Counts {
         }
     }
 
-    /// So many percent of each, rounded down.
+    /// Returns `percent` percent of each, rounded down.
     pub(super) const fn percent(self, percent: u8) -> Self {
         let percent = percent as u64;
         Self {
@@ -100,12 +100,13 @@ impl Counts {
         }
     }
 
-    /// What is missing of the one that has reached its limit: the excess, and `more`.
+    /// Returns how much is missing for a count that has reached its limit: the excess, plus `more`;
+    /// 0 for the other count.
     pub(super) const fn missing(self, limit: Self, more: Self) -> Self {
         self.minus(limit).plus(more).where_reached(self, limit)
     }
 
-    /// 0 but where a count has reached its limit.
+    /// Returns the values for which the count has reached its limit, and 0 for the other.
     pub(super) const fn where_reached(self, counts: Self, limit: Self) -> Self {
         Self {
             reads: if counts.reads >= limit.reads { self.reads } else { 0 },
@@ -113,7 +114,7 @@ impl Counts {
         }
     }
 
-    /// 0 where there is no budget.
+    /// Returns the values, with 0 where the budget is unlimited.
     pub(super) const fn nothing_where_free(self, budget: Self) -> Self {
         Self {
             reads: if budget.reads == u64::MAX { 0 } else { self.reads },
@@ -121,7 +122,7 @@ impl Counts {
         }
     }
 
-    /// `u64::MAX` where there is no budget.
+    /// Returns the values, with `u64::MAX` where the budget is unlimited.
     pub(super) const fn never_where_free(self, budget: Self) -> Self {
         Self {
             reads: if budget.reads == u64::MAX { u64::MAX } else { self.reads },

@@ -16,28 +16,28 @@ use weir_units::Nanos;
 ///                                    +--+<------------------------------------------+
 /// ```
 ///
-/// A limit that counts up needs no counter that is reset (Algorithm 1, step 3), and carries the
-/// debt: what was counted beyond the limit is missing from the next one. While a debt is larger
-/// than a budget, the vCPU stays suspended for whole periods. Budget that is left is lost.
+/// A limit that only grows needs no reset of a counter (Algorithm 1, step 3), and it includes the
+/// debt: accesses beyond the limit are subtracted from the next budget. While a debt is larger than
+/// a budget, the vCPU stays suspended for whole periods. Unused budget is lost.
 ///
-/// **Bound.** In any k consecutive periods at most k Q accesses and one overshoot; without debt k Q
-/// and k overshoots. Periods that passed unseen (several boundaries at once) pay debts but hand out
-/// no budget.
+/// **Bound.** In any k consecutive periods at most k Q accesses plus one overshoot; without debt k
+/// Q plus k overshoots. If several boundaries are passed in one step, the periods in between pay
+/// debts but provide no budget.
 #[derive(Clone, Debug)]
 pub struct Static {
     clock: Clock,
     share: VcpuShare,
     debt: bool,
-    /// The vCPU's own budget.
+    /// The budget of this vCPU.
     budget: Counts,
-    /// The cumulative counts at which this period's budget is spent. Below those of the period's
-    /// start where a debt is larger than a budget.
+    /// The cumulative counts at which this period's budget is spent. They are below the counts at
+    /// the period's start if a debt is larger than a budget.
     limit: Counts,
     publisher: Option<Publisher>,
 }
 
 impl Static {
-    /// The regulator that `setting` describes.
+    /// Returns the regulator that `setting` describes.
     #[must_use]
     pub const fn new(setting: &Setting) -> Self {
         let share = setting.vcpu_share();
@@ -51,11 +51,11 @@ impl Static {
         }
     }
 
-    /// See [`super::Regulator::set_budget`].
+    /// Sets the budget, see [`super::Regulator::set_budget`].
     ///
     /// # Errors
     ///
-    /// If the budget gives this vCPU nothing; the old one stays.
+    /// Returns an error if the budget gives this vCPU nothing; the old budget stays.
     pub const fn set_budget(&mut self, budget: Counts) -> Result<(), Refused> {
         let own = self.share.of(budget);
         if own.is_nothing() {
@@ -65,12 +65,12 @@ impl Static {
         Ok(())
     }
 
-    /// Whether [`Self::next_period`] can be asked, now and later.
+    /// Returns whether [`Self::next_period`] can be used, now and later.
     pub(super) const fn is_plain(&self) -> bool {
         self.debt && self.publisher.is_none() && self.budget.writes == u64::MAX
     }
 
-    /// See [`super::Regulator::next_period`].
+    /// Begins the next period, see [`super::Regulator::next_period`].
     #[inline]
     pub(super) const fn next_period(&mut self, now: Nanos, reads: u64) -> Option<(u64, Nanos)> {
         let fresh = reads.saturating_add(self.budget.reads);
@@ -115,7 +115,7 @@ impl Regulate for Static {
     }
 }
 
-/// Publishes what a vCPU of a critical VM used in each period.
+/// Publishes the accesses that a vCPU of a critical VM made in each period.
 #[derive(Clone, Debug)]
 pub(super) struct Publisher {
     vcpu: u8,
@@ -128,9 +128,9 @@ impl Publisher {
         if setting.publish { Some(Self { vcpu: setting.vcpu, opened: None }) } else { None }
     }
 
-    /// Publishes the period before `period`. Of several that passed unseen only the last is
-    /// published, with the use of all: as none of them can have used more, no VM is compensated for
-    /// what was used.
+    /// Publishes the period before `period`. If several periods have passed since the last step,
+    /// only the last of them is published, with the accesses of all: none of them can have had
+    /// more, so no VM is compensated for accesses that were made.
     pub(super) fn publish<W: Word>(&mut self, group: &GroupWords<W>, period: u64, counts: Counts) {
         if let Some(opened) = self.opened.replace(counts) {
             group.usage.publish(self.vcpu, period.saturating_sub(1), counts.minus(opened));

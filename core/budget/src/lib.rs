@@ -1,29 +1,32 @@
-//! Memory-budget regulators: how many accesses a vCPU may make in a period, and what becomes of the
-//! budget that it leaves. The hypervisor and the simulator run this code.
+//! Memory-budget regulators: how many accesses a vCPU may make in a period, and how its unused
+//! budget is used. The hypervisor and the simulator run this code.
 //!
 //! Every operation is bounded, and none panics, overflows or allocates.
 //!
 //! A *driver* (the hypervisor, or the simulator) has one [`Regulator`] for each regulated vCPU and
-//! one [`GroupBudget`] for each VM and for MemGuard's domain. It passes to the regulator what
-//! happened ([`Event`]), when, and how far the vCPU's counters are; the [`BudgetVerdict`] says
-//! whether the vCPU may run and at which counts to ask again.
+//! one [`GroupBudget`] for each VM and for MemGuard's domain. It passes to the regulator the event
+//! ([`Event`]), the time, and the values of the vCPU's counters. The [`BudgetVerdict`] states
+//! whether the vCPU may run and at which counts the driver must ask again.
 //!
-//! What the driver owes:
-//! - [`Event::Start`] once, at boot, never at a VM's restart; a second one is taken for a
+//! The driver must raise these events and keep these rules:
+//! - [`Event::Start`] once, at boot, never at a VM's restart; a second one is treated as a
 //!   [`Event::Count`].
 //! - [`Event::Period`] at each boundary of the setting's [`Periods`], also for a vCPU that is
 //!   suspended.
 //! - [`Event::Stop`] when the vCPU goes off, and at each boundary while it is off; [`Event::Count`]
 //!   before it runs again.
-//! - [`Event::Count`] when a counter reached the limit, when it was polled, and when another's
-//!   [`BudgetVerdict::wake`] asks for it, which must not arrive before what that other's step
-//!   stored. [`Event::Descheduled`] instead for a vCPU that does not have its core.
-//! - Counts that only grow, and the [`GroupBudget`] that [`RegulatorKind`] names.
+//! - [`Event::Count`] when a counter reached the limit, when it was polled, and when the
+//!   [`BudgetVerdict::wake`] of another vCPU requests it; the wake-up must not arrive before the
+//!   stores of that vCPU's step. For a vCPU that does not have its core, [`Event::Descheduled`]
+//!   instead.
+//! - Counts never decrease, and each regulator gets the [`GroupBudget`] that [`RegulatorKind`]
+//!   names.
 //!
-//! Time decides, not the event's name: whichever event is the first at or after a boundary
-//! replenishes, and a `Period` that comes early or twice replenishes nothing. In what follows *a
-//! period* of a vCPU lies between two such steps, and the *overshoot* is what is counted between
-//! reaching a limit and being suspended: an interrupt's latency, or a poll's interval.
+//! The time determines the effect, not the event's name: the first event at or after a boundary
+//! replenishes the budget, and a `Period` that comes early or twice replenishes nothing. Below, *a
+//! period* of a vCPU lies between two such steps, and the *overshoot* is the number of accesses
+//! between reaching a limit and being suspended: the latency of an interrupt, or the interval of a
+//! poll.
 //!
 //! ```
 //! use weir_units::Nanos;
@@ -72,36 +75,37 @@ pub use setting::{BudgetScope, MAX_VCPUS, Refused, RegulatorKind, Setting};
 
 use weir_units::Nanos;
 
-/// What happened to a vCPU.
+/// An event of a vCPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// The machine runs from now on.
+    /// The machine starts to run.
     Start,
     /// A boundary between periods has passed, possibly earlier, possibly several at once: the time
     /// determines how many.
     Period,
-    /// A counter has reached the limit, or was polled (then it need not have).
+    /// A counter has reached the limit, or was polled; a polled counter may be below the limit.
     Count,
-    /// The same for a vCPU that another has taken the core from. It does not ask to be woken, as
-    /// that would interrupt the other.
+    /// The same as `Count`, for a vCPU that does not have the core because another vCPU took it. It
+    /// does not ask to be woken, because that would interrupt the other vCPU.
     Descheduled,
-    /// The vCPU has nothing to run or is off. What it has left may go to others.
+    /// The vCPU has nothing to run or is off. Its remaining budget may go to others.
     Stop,
 }
 
-/// What a vCPU may do from now on.
+/// The decision about a vCPU from now on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BudgetVerdict {
-    /// Whether it may run. If not it stays suspended until a later step says otherwise; without
-    /// [`BudgetVerdict::wake`] from another that is the next period's.
+    /// Whether the vCPU may run. If not, it stays suspended until a later step decides otherwise;
+    /// without a [`BudgetVerdict::wake`] from another vCPU that is the step of the next period.
     pub run: bool,
-    /// The cumulative counts at which to ask again, whichever is reached first; `u64::MAX` is
+    /// The cumulative counts at which to ask again, whichever is reached first; `u64::MAX` means
     /// never.
     pub limit: Counts,
-    /// Budget has come free for these suspended vCPUs of this [`GroupBudget`], by
-    /// [`Setting::member_bit`]: step them with [`Event::Count`]. A driver that does not leaves them
-    /// suspended until their next period, which costs throughput and breaks no bound. All verdicts
-    /// of a period together name a vCPU at most once, with [`Setting::spare`] at most twice.
+    /// The suspended vCPUs of this [`GroupBudget`] for which budget has become free, by
+    /// [`Setting::member_bit`]: step them with [`Event::Count`]. If a driver does not do so, they
+    /// stay suspended until their next period, which costs throughput but violates no bound. All
+    /// verdicts of a period together name a vCPU at most once, with [`Setting::spare`] at most
+    /// twice.
     pub wake: u32,
 }
 
@@ -114,16 +118,16 @@ impl BudgetVerdict {
         Self { run: false, limit: Counts::NEVER, wake: 0 }
     }
 
-    /// Runs while none of `counts` has reached `limit`.
+    /// Lets the vCPU run while none of `counts` has reached `limit`.
     #[inline]
     const fn judge(counts: Counts, limit: Counts) -> Self {
         if counts.reached(limit) { Self::suspend() } else { Self::run_until(limit) }
     }
 }
 
-/// A regulator's one operation.
+/// The only operation of a regulator.
 pub trait Regulate {
-    /// Takes note of `event` at `now`, with the vCPU's counters at `counts`, and decides.
+    /// Processes `event` at `now`, with the vCPU's counters at `counts`, and decides.
     fn step(
         &mut self,
         group: &GroupBudget,
@@ -147,8 +151,8 @@ pub enum Regulator {
 }
 
 impl Regulator {
-    /// The regulator that `setting` describes. A setting that [`Setting::check`] refuses gives one
-    /// that is safe but useless.
+    /// Returns the regulator that `setting` describes. For a setting that [`Setting::check`]
+    /// refuses, the regulator is safe but useless.
     #[must_use]
     pub const fn new(setting: &Setting) -> Self {
         match setting.kind {
@@ -164,7 +168,7 @@ impl Regulator {
     ///
     /// # Errors
     ///
-    /// If [`Setting::check`] would refuse the budget; the old one stays.
+    /// Returns an error if [`Setting::check`] would refuse the budget; the old budget stays.
     pub const fn set_budget(&mut self, budget: Counts) -> Result<(), Refused> {
         match self {
             Self::Static(regulator) => regulator.set_budget(budget),
@@ -176,17 +180,17 @@ impl Regulator {
 }
 
 impl Regulator {
-    /// Whether this is a static budget of reads alone, with debt, of a vCPU that publishes nothing:
-    /// then [`Self::next_period`] can be asked. It stays so.
+    /// Returns whether this is a static budget of reads only, with debt, of a vCPU that publishes
+    /// nothing; then [`Self::next_period`] can be used. This never changes.
     #[must_use]
     pub const fn is_plain(&self) -> bool {
         matches!(self, Self::Static(regulator) if regulator.is_plain())
     }
 
-    /// The step at `now`, with the counter of a [plain](Self::is_plain) regulator's vCPU at
-    /// `reads`, if it is the first of the period that follows and the vCPU may run: the count of
-    /// reads at which to ask again, and the period's end. None, and nothing has changed, where
-    /// another step is due.
+    /// Does the step at `now`, with the counter of the vCPU of a [plain](Self::is_plain) regulator
+    /// at `reads`, if it is the first step of the next period and the vCPU may run. Returns the
+    /// count of reads at which to ask again, and the end of the period. Returns none and changes
+    /// nothing if another step is needed.
     #[inline]
     pub const fn next_period(&mut self, now: Nanos, reads: u64) -> Option<(u64, Nanos)> {
         match self {

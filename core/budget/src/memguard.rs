@@ -7,8 +7,8 @@ use crate::{
 };
 use weir_units::Nanos;
 
-/// A budget of Q accesses for each vCPU, of which it lends to the others what it is not expected to
-/// need (MemGuard, after bao-throttling 2.4.2).
+/// A budget of Q accesses for each vCPU, which lends to the other vCPUs the part that it is not
+/// expected to need (MemGuard, after bao-throttling 2.4.2).
 ///
 /// All vCPUs with this regulator, of all VMs of the board, are one *domain* with one global pool
 /// per period.
@@ -24,20 +24,21 @@ use weir_units::Nanos;
 /// 2^smoothing
 /// ```
 ///
-/// *Misprediction.* A vCPU that is suspended having used less than Q gave too much. In the next
-/// period it gives nothing, and is the first to draw what it was short of; thereafter prediction
-/// goes on from Q. MemGuard would let it run on up to Q at once, in addition to vCPUs with a budget
-/// left; here the domain's sum is never exceeded.
+/// *Misprediction.* A vCPU that is suspended although it used less than Q gave too much. In the
+/// next period it gives nothing, and first draws the amount that it was short of; after that,
+/// prediction continues from Q. MemGuard would let the vCPU run on up to Q at once, in addition to
+/// vCPUs with a budget left; here the sum of the domain's budgets is never exceeded.
 ///
-/// *Spare.* With [`Setting::spare`], when all of the domain have spent their own and found the pool
-/// empty, all run without a limit until their next period: best effort for the domain, and no bound
-/// for others. A vCPU that is off has spent its budget by [`Event::Stop`].
+/// *Spare.* With [`Setting::spare`], when all vCPUs of the domain have spent their budgets and
+/// found the pool empty, all of them run without a limit until their next period: best effort for
+/// the domain, and no bound for others. A vCPU that is off has spent its budget by [`Event::Stop`].
 ///
-/// **Bound** (without spare). The domain: in any k consecutive periods at most k times the sum of
-/// its budgets and one overshoot for each vCPU; without debt k of these. **Guarantee.** A vCPU that
-/// wants it gets Q (less its debt) in each period, or falls short by at most what it gave at the
-/// period's beginning, which is at most Q - keep, and then not in the next period too: in k periods
-/// by at most (k + 1) / 2 (rounded down) times that. What it gave at a Stop is not owed.
+/// **Bound** (without spare). The domain makes, in any k consecutive periods, at most k times the
+/// sum of its budgets plus one overshoot for each vCPU; without debt k overshoots for each.
+/// **Guarantee.** A vCPU that wants it gets Q (minus its debt) in each period, or falls short by at
+/// most the amount that it gave at the beginning of the period, which is at most Q - keep, and then
+/// not in the next period as well: in k periods by at most (k + 1) / 2 (rounded down) times that
+/// amount. The amount that it gave at a Stop is not owed.
 #[derive(Clone, Debug)]
 pub struct Memguard {
     clock: Clock,
@@ -46,30 +47,30 @@ pub struct Memguard {
     spare: bool,
     keep_percent: u8,
     smoothing: u8,
-    /// Q.
+    /// Q, the vCPU's own budget.
     budget: Counts,
-    /// As the setting has it.
+    /// The slice in the setting.
     slice: Counts,
-    /// This vCPU's bit.
+    /// The vCPU's own view of the waiting vCPUs, with its bit.
     waiter: Waiter,
-    /// A bit for each vCPU of the domain.
+    /// The vCPUs of the domain, one bit each.
     members: u32,
     period: u64,
     /// The counts at the beginning of this period.
     opened: Counts,
-    /// The cumulative counts that Q would reach to in this period, had nothing been given.
+    /// The cumulative counts up to which Q would reach in this period if nothing had been given.
     entitled: Counts,
-    /// Those up to which this vCPU has budget.
+    /// The cumulative counts up to which this vCPU has budget.
     limit: Counts,
     predicted: Counts,
-    /// What it fell short of in the last period and has not drawn yet.
+    /// The amount by which the vCPU fell short in the last period and that it has not drawn yet.
     owed: Counts,
-    /// Whether it gave away all that it had left in this period.
+    /// Whether the vCPU gave away all that it had left in this period.
     stopped: bool,
 }
 
 impl Memguard {
-    /// The regulator that `setting` describes.
+    /// Returns the regulator that `setting` describes.
     #[must_use]
     pub const fn new(setting: &Setting) -> Self {
         let share = setting.vcpu_share();
@@ -98,11 +99,12 @@ impl Memguard {
         }
     }
 
-    /// See [`super::Regulator::set_budget`].
+    /// Sets the budget, see [`super::Regulator::set_budget`].
     ///
     /// # Errors
     ///
-    /// If the budget gives this vCPU nothing, or more than a pool holds; the old one stays.
+    /// Returns an error if the budget gives this vCPU nothing, or more than a pool holds; the old
+    /// budget stays.
     pub const fn set_budget(&mut self, budget: Counts) -> Result<(), Refused> {
         let own = self.share.of(budget);
         match poolable(own) {
@@ -122,7 +124,7 @@ impl Memguard {
         }
         let unseen = self.budget.times(passed.saturating_sub(1));
         let base = if self.debt { counts.least(self.limit.plus(unseen)) } else { counts };
-        // One access at least, which shows that more are wanted.
+        // At least one access is kept, by which the vCPU shows that it wants more.
         let kept = self.budget.percent(self.keep_percent).most(Counts { reads: 1, writes: 1 });
         let need = self.predicted.most(kept).plus(counts.minus(base));
         let gift = self.budget.minus(need).nothing_where_free(self.budget);
@@ -135,8 +137,8 @@ impl Memguard {
         self.draw(group, owed);
     }
 
-    /// What this vCPU used in the period that is over, and what it was short of, make the next
-    /// prediction.
+    /// Updates the prediction from this vCPU's use in the period that is over and from the amount
+    /// that it was short of.
     fn learn(&mut self, counts: Counts) {
         let used = counts.minus(self.opened);
         let short = self.entitled.minus(self.limit).where_reached(counts, self.limit);
@@ -144,7 +146,7 @@ impl Memguard {
             let (predicted, used) = (predicted.min(budget), used.min(budget));
             let away = predicted.abs_diff(used);
             let step = away >> self.smoothing;
-            // Rounded up, so that it arrives.
+            // Rounded up, so that the prediction reaches the used amount.
             let step = if step << self.smoothing == away { step } else { step + 1 };
             if used > predicted { predicted + step } else { predicted - step }
         };
@@ -165,8 +167,8 @@ impl Memguard {
         self.owed = self.owed.minus(got);
     }
 
-    /// Notes that this vCPU has nothing left; whether all of the domain have nothing, and whether
-    /// that is new.
+    /// Records that this vCPU has no budget left. Returns whether the same is true for all vCPUs of
+    /// the domain, and whether that is new.
     fn spend<W: Word>(&self, group: &GroupWords<W>) -> Mark {
         if self.spare {
             group.spent.mark(self.period, self.waiter.member, self.members)
@@ -206,7 +208,7 @@ impl Memguard {
             self.draw(group, counts.missing(self.limit, slice.most(self.owed)));
             let asks = event != Event::Descheduled;
             if counts.reached(self.limit) && asks && self.waiter.ask(&group.waiting, self.period) {
-                // A vCPU that returned budget before this one asked did not find it.
+                // A vCPU that returned budget before this vCPU asked did not see its request.
                 self.draw(group, counts.missing(self.limit, slice.most(self.owed)));
             }
             if counts.reached(self.limit) {

@@ -1,7 +1,7 @@
 use core::num::NonZeroU64;
 use weir_units::Nanos;
 
-/// When budgets are replenished: at `phase` and every `period` after.
+/// The times at which budgets are replenished: `phase` and every `period` after that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Periods {
     period: NonZeroU64,
@@ -9,14 +9,15 @@ pub struct Periods {
 }
 
 impl Periods {
-    /// Boundaries at multiples of `period`, the same on all cores. A period of 0 is taken for 1 ns.
+    /// Returns boundaries at multiples of `period`, the same on all cores. A period of 0 is treated
+    /// as 1 ns.
     #[must_use]
     pub const fn aligned(period: Nanos) -> Self {
         Self::with_phase(period, Nanos(0))
     }
 
-    /// Boundaries of `core` among `cores` of them, evenly spread over the period, so that the
-    /// cores' budgets don't come at the same moment. They are aligned if there are no `cores`.
+    /// Returns the boundaries of `core` among `cores` cores, evenly spread over the period, so that
+    /// the cores' budgets are not replenished at the same time. If `cores` is 0, they are aligned.
     #[must_use]
     pub const fn staggered(period: Nanos, core: u8, cores: u8) -> Self {
         if cores == 0 {
@@ -27,7 +28,7 @@ impl Periods {
         Self::with_phase(period, Nanos(share * place + rest * place / cores as u64))
     }
 
-    /// Boundaries at `phase` modulo `period`.
+    /// Returns boundaries at `phase` modulo `period`.
     #[must_use]
     pub const fn with_phase(period: Nanos, phase: Nanos) -> Self {
         let period = match NonZeroU64::new(period.0) {
@@ -37,20 +38,20 @@ impl Periods {
         Self { period, phase: phase.0 % period.get() }
     }
 
-    /// The time between two boundaries.
+    /// Returns the time between two boundaries.
     #[must_use]
     pub const fn period(&self) -> Nanos {
         Nanos(self.period.get())
     }
 
-    /// The first boundary, less than a period after the machine's start.
+    /// Returns the first boundary, which is less than a period after the machine's start.
     #[must_use]
     pub const fn phase(&self) -> Nanos {
         Nanos(self.phase)
     }
 
-    /// How many boundaries (the start of the machine not counted, unless it is one) lie at or
-    /// before `now`.
+    /// Returns how many boundaries lie at or before `now`. The start of the machine counts only if
+    /// it is a boundary.
     #[must_use]
     pub const fn index(&self, now: Nanos) -> u64 {
         match now.0.checked_sub(self.phase) {
@@ -59,7 +60,7 @@ impl Periods {
         }
     }
 
-    /// The first boundary after `now`; `u64::MAX` when that is past the end of time.
+    /// Returns the first boundary after `now`; `u64::MAX` if that is past the end of time.
     #[must_use]
     pub const fn next(&self, now: Nanos) -> Nanos {
         match now.0.checked_sub(self.phase) {

@@ -8,8 +8,8 @@ use crate::{
 };
 use weir_units::Nanos;
 
-/// One budget of Q accesses in each period for all vCPUs of a VM, which draw it in slices as they
-/// need it: the budget for the guest, however many cores it has, that bao-throttling (2.5) asks
+/// A budget of Q accesses in each period for all vCPUs of a VM together, which draw it in slices as
+/// they need it: the budget for a guest with any number of cores that bao-throttling (2.5) asks
 /// for.
 ///
 /// ```text
@@ -21,23 +21,22 @@ use weir_units::Nanos;
 ///                    +--<-------------------------------------------------------------------+
 /// ```
 ///
-/// Whichever vCPU is the first in a period fills the pool, in the same exchange as it draws. An
-/// overshoot is drawn together with the next slice, so it is paid at once where the pool has it,
-/// and (with debt) from the next period's pool where it has not. At a boundary a vCPU draws what it
-/// used in the last period, at most a slice, so that an idle one keeps next to nothing from the
-/// others; what it has left at [`Event::Stop`] it gives back.
+/// The first vCPU in a period fills the pool, in the same exchange in which it draws. An overshoot
+/// is drawn together with the next slice, so it is paid at once if the pool has enough, and
+/// otherwise (with debt) from the next period's pool. At a boundary a vCPU draws the amount that it
+/// used in the last period, at most a slice, so that an idle vCPU withholds next to nothing from
+/// the others. At [`Event::Stop`] it gives its remaining budget back.
 ///
-/// **Bound.** All vCPUs of the VM together: in any k consecutive periods at most k Q accesses and
-/// one overshoot for each vCPU; without debt k of these.
-/// **Loss.** At the end of a period up to a slice for each vCPU can be left while others are
-/// suspended.
+/// **Bound.** All vCPUs of the VM together make, in any k consecutive periods, at most k Q accesses
+/// plus one overshoot for each vCPU; without debt k overshoots for each. **Loss.** At the end of a
+/// period up to a slice for each vCPU can be left while other vCPUs are suspended.
 #[derive(Clone, Debug)]
 pub struct Pool {
     clock: Clock,
     debt: bool,
-    /// The VM's.
+    /// The budget of the VM.
     budget: Counts,
-    /// As the setting has it.
+    /// The slice in the setting.
     slice: Counts,
     vcpus: u8,
     period: u64,
@@ -50,7 +49,7 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// The regulator that `setting` describes.
+    /// Returns the regulator that `setting` describes.
     #[must_use]
     pub const fn new(setting: &Setting) -> Self {
         Self {
@@ -67,12 +66,12 @@ impl Pool {
         }
     }
 
-    /// See [`super::Regulator::set_budget`].
+    /// Sets the budget, see [`super::Regulator::set_budget`].
     ///
     /// # Errors
     ///
-    /// If the budget is nothing, less than an access for each vCPU, or more than a pool holds; the
-    /// old one stays.
+    /// Returns an error if the budget is nothing, less than one access for each vCPU, or more than
+    /// a pool holds; the old budget stays.
     pub const fn set_budget(&mut self, budget: Counts) -> Result<(), Refused> {
         match for_all(budget, self.vcpus) {
             Ok(()) => {
@@ -136,7 +135,7 @@ impl Pool {
                 && event != Event::Descheduled
                 && self.waiter.ask(&group.waiting, self.period)
             {
-                // A vCPU that returned budget before this one asked did not find it.
+                // A vCPU that returned budget before this vCPU asked did not see its request.
                 self.draw(group, counts.missing(self.limit, self.slice()));
             }
             if !counts.reached(self.limit) {

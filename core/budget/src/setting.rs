@@ -5,19 +5,19 @@ use crate::{
 use core::{fmt, num::NonZeroU32};
 use weir_units::Nanos;
 
-/// The most vCPUs that a VM has.
+/// Largest number of vCPUs of a VM.
 pub const MAX_VCPUS: usize = 8;
 
-/// The kind of a regulator, and the [`super::GroupBudget`] that its driver gives to it.
+/// The kind of a regulator, and the [`super::GroupBudget`] that its driver passes to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RegulatorKind {
-    /// [`super::Static`], with that of its own VM.
+    /// [`super::Static`], with the group of its own VM.
     Static,
-    /// [`super::Pool`], with that of its own VM.
+    /// [`super::Pool`], with the group of its own VM.
     Pool,
-    /// [`super::Memguard`], with that of the board's domain.
+    /// [`super::Memguard`], with the group of the board's domain.
     Memguard,
-    /// [`super::Compensation`], with that of the critical VM.
+    /// [`super::Compensation`], with the group of the critical VM.
     Compensation,
 }
 
@@ -26,55 +26,58 @@ pub enum RegulatorKind {
 pub enum BudgetScope {
     /// Each vCPU of the VM.
     Vcpu,
-    /// The VM: its vCPUs have shares by their weights, which add up to exactly the budget.
+    /// The VM: its vCPUs have shares by their weights, which add up exactly to the budget.
     Vm,
 }
 
-/// How a vCPU is regulated.
+/// The settings by which a vCPU is regulated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Setting {
-    /// Which regulator.
+    /// The kind of regulator.
     pub kind: RegulatorKind,
     /// The owner of the budget. With [`RegulatorKind::Pool`] it is the VM in any case.
     pub scope: BudgetScope,
     /// The time between two replenishments.
     pub period: Nanos,
-    /// When the first of them is; modulo the period. See [`Periods::staggered`]. 0 where others'
-    /// periods matter: with any kind but [`RegulatorKind::Static`], and with `publish`.
+    /// The time of the first replenishment, modulo the period. See [`Periods::staggered`]. It must
+    /// be 0 if the periods of several vCPUs must agree: with any kind except
+    /// [`RegulatorKind::Static`], and with `publish`.
     pub phase: Nanos,
-    /// Accesses in a period; `u64::MAX`: counted but not limited.
+    /// Accesses in a period; `u64::MAX` means counted but not limited.
     pub budget: Counts,
-    /// Whether an overshoot is taken off the next budget.
+    /// Whether an overshoot is subtracted from the next budget.
     pub debt: bool,
     /// This vCPU's number in its VM.
     pub vcpu: u8,
-    /// How many vCPUs the VM has, at most [`MAX_VCPUS`].
+    /// Number of vCPUs of the VM, at most [`MAX_VCPUS`].
     pub vcpus: u8,
-    /// How [`BudgetScope::Vm`] divides the budget; all the same is an even split.
+    /// The weights by which [`BudgetScope::Vm`] divides the budget; equal weights divide it evenly.
     pub weights: [u16; MAX_VCPUS],
     /// Whether the VM's use in each period is published in its [`super::GroupBudget`], for
     /// [`RegulatorKind::Compensation`] of others. Only with [`RegulatorKind::Static`] and
     /// [`RegulatorKind::Pool`].
     pub publish: bool,
-    /// What is drawn from a pool at a time; 0 for an eighth of the vCPU's budget.
+    /// The amount that is drawn from a pool at a time; 0 for an eighth of the vCPU's budget.
     pub slice: Counts,
     /// MemGuard: this vCPU's number in the domain.
     pub member: u8,
-    /// MemGuard: how many vCPUs the domain has, at most 32.
+    /// MemGuard: number of vCPUs of the domain, at most 32.
     pub members: u8,
-    /// MemGuard: how much of its budget a vCPU never gives away by prediction.
+    /// MemGuard: the part of its budget that a vCPU never gives away by prediction.
     pub keep_percent: u8,
-    /// MemGuard: the prediction goes 1/2^smoothing of the way to what was used, each period.
+    /// MemGuard: in each period the prediction moves by 1/2^smoothing of the distance to the used
+    /// amount.
     pub smoothing: u8,
-    /// MemGuard: whether all run without a limit when all have spent their budgets.
+    /// MemGuard: whether all vCPUs run without a limit when all have spent their budgets.
     pub spare: bool,
-    /// Compensation: how many periods until what was saved is forgotten; 1 is never to save.
+    /// Compensation: number of periods after which saved accesses are forgotten; 1 means that none
+    /// are saved.
     pub window: u32,
-    /// Compensation: how many vCPUs the critical VM has. Their periods must be these.
+    /// Compensation: number of vCPUs of the critical VM, which must have the same periods.
     pub critical_vcpus: u8,
 }
 
-/// Why a setting can't be.
+/// Reason why a setting is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Refused {
     /// The period is 0.
@@ -83,20 +86,20 @@ pub enum Refused {
     NoSuchVcpu,
     /// The vCPU's budget, or its share of the VM's, is 0: it would never run.
     NoBudget,
-    /// A pool's budget is smaller than the number of vCPUs, each of which draws one access at
-    /// least.
+    /// A pool's budget is smaller than the number of vCPUs, each of which draws at least one
+    /// access.
     SmallPool,
-    /// The budget is larger than what a pool holds, 2^40 - 1.
+    /// The budget is larger than a pool can hold, 2^40 - 1.
     LargeBudget,
-    /// A phase, where several cores' periods must be the same.
+    /// The phase is not 0, although the periods of several cores must be the same.
     Staggered,
-    /// `publish` with a kind that needs another [`super::GroupBudget`] than its VM's.
+    /// `publish` with a kind that uses another [`super::GroupBudget`] than its VM's.
     CantPublish,
     /// The domain has no members, or more than 32, or this vCPU is not among them.
     NoSuchMember,
-    /// More than 100 percent are to be kept.
+    /// More than 100 percent must be kept.
     KeepsTooMuch,
-    /// The smoothing is over 32.
+    /// The smoothing is above 32.
     Smoothing,
     /// The window is 0 periods long.
     NoWindow,
@@ -143,8 +146,8 @@ impl fmt::Display for Refused {
 impl core::error::Error for Refused {}
 
 impl Setting {
-    /// A budget for each vCPU of a VM of `vcpus`, for the one with number `vcpu`: static, aligned,
-    /// with debt.
+    /// Returns the setting of a budget for each vCPU of a VM with `vcpus` vCPUs, for vCPU `vcpu`:
+    /// static, aligned, with debt.
     #[must_use]
     pub const fn new(period: Nanos, budget: Counts, vcpu: u8, vcpus: u8) -> Self {
         Self {
@@ -169,14 +172,14 @@ impl Setting {
         }
     }
 
-    /// When this vCPU's budget is replenished.
+    /// Returns the times at which this vCPU's budget is replenished.
     #[must_use]
     pub const fn periods(&self) -> Periods {
         Periods::with_phase(self.period, self.phase)
     }
 
-    /// The bit by which [`super::BudgetVerdict::wake`] names this vCPU; 0 if nothing that it shares
-    /// is ever returned.
+    /// Returns the bit by which [`super::BudgetVerdict::wake`] names this vCPU; 0 if no budget that
+    /// it shares is ever returned.
     #[must_use]
     pub const fn member_bit(&self) -> u32 {
         match self.kind {
@@ -194,11 +197,11 @@ impl Setting {
         }
     }
 
-    /// Whether a regulator can be made of it.
+    /// Returns whether a regulator can be made of this setting.
     ///
     /// # Errors
     ///
-    /// What is wrong with it.
+    /// Returns the reason why the setting is refused.
     pub const fn check(&self) -> Result<(), Refused> {
         if self.period.0 == 0 {
             return Err(Refused::NoPeriod);
@@ -249,7 +252,7 @@ impl Setting {
     }
 }
 
-/// Whether a pool can hold a budget. None at all needs no room.
+/// Returns whether a pool can hold a budget. An unlimited budget needs no room.
 pub(super) const fn poolable(budget: Counts) -> Result<(), Refused> {
     if budget.is_nothing() {
         Err(Refused::NoBudget)
@@ -260,7 +263,7 @@ pub(super) const fn poolable(budget: Counts) -> Result<(), Refused> {
     }
 }
 
-/// Whether a pool can hold a budget that is enough for one access of each of `vcpus`.
+/// Returns whether a pool can hold a budget that is enough for one access of each of `vcpus` vCPUs.
 pub(super) const fn for_all(budget: Counts, vcpus: u8) -> Result<(), Refused> {
     let vcpus = vcpus as u64;
     match poolable(budget) {
@@ -273,7 +276,7 @@ const fn holds(budget: u64) -> bool {
     budget <= MOST || budget == u64::MAX
 }
 
-/// A setting's slice, or an eighth of each vCPU's budget; at least one access.
+/// Returns a setting's slice, or by default an eighth of each vCPU's budget; at least one access.
 pub(super) const fn or_default_slice(slice: Counts, budget: Counts, vcpus: u8) -> Counts {
     let eighth = 8 * if vcpus == 0 { 1 } else { vcpus as u64 };
     let or_default = Counts {
@@ -286,11 +289,11 @@ pub(super) const fn or_default_slice(slice: Counts, budget: Counts, vcpus: u8) -
 /// The share of one vCPU in its VM's budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct VcpuShare {
-    /// The weights of the vCPUs before this one.
+    /// Sum of the weights of the vCPUs before this one.
     before: u32,
-    /// The weights of these vCPUs and of this one.
+    /// Sum of the weights of these vCPUs and of this one.
     through: u32,
-    /// The weights of all vCPUs.
+    /// Sum of the weights of all vCPUs.
     all: NonZeroU32,
 }
 
@@ -315,8 +318,8 @@ impl VcpuShare {
         Self { before, through, all }
     }
 
-    /// Returns the share of `whole` accesses. Both ends of the share are rounded down, so that the
-    /// shares of all vCPUs add up to `whole`. `u64::MAX` stands for no budget, for every vCPU.
+    /// Returns the share of `whole` accesses. Both ends of the share are rounded down, so the
+    /// shares of all vCPUs add up to `whole`. `u64::MAX` means unlimited, for every vCPU.
     pub(super) const fn of_count(self, whole: u64) -> u64 {
         if whole == u64::MAX {
             return whole;

@@ -1,5 +1,5 @@
-//! The atomic operations that a group's budget is made of: the shipped code runs on core's, the
-//! models in the tests on loom's and on ones that are weaker than asked for.
+//! The atomic operations of a group's budget. The shipped code runs on core's atomics; the models
+//! in the tests run on loom's atomics and on weaker ones.
 
 pub(crate) use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -7,7 +7,7 @@ pub(crate) use core::sync::atomic::{AtomicU64, Ordering};
 pub(crate) trait Word {
     fn load(&self, order: Ordering) -> u64;
     fn store(&self, value: u64, order: Ordering);
-    /// Stores `new` if the value is `old`; otherwise the value. Orders nothing else.
+    /// Stores `new` if the value is `old`; otherwise returns the value. Orders no other access.
     fn exchange(&self, old: u64, new: u64) -> Result<u64, u64>;
 }
 
@@ -28,12 +28,13 @@ impl Word for AtomicU64 {
     }
 }
 
-/// How often an exchange is tried. Each failure is another core's success, of which there is one an
-/// interrupt: eight cores don't come near. A vCPU that fails as often gets nothing, which is safe.
+/// Number of attempts of an exchange. Each failure is the success of another core, and a core has
+/// at most one per interrupt, so eight cores never come near this limit. A vCPU whose attempts all
+/// fail gets nothing, which is safe.
 const ATTEMPTS: u32 = 64;
 
-/// Replaces a word's value by what `change` makes of it, and returns the result in addition; none
-/// if `change` declines or others were always faster.
+/// Replaces a word's value by the one that `change` computes from it, and returns the result of
+/// `change`. Returns none if `change` declines or other cores were always faster.
 #[inline]
 pub(crate) fn update<T>(
     word: &impl Word,

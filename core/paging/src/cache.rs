@@ -1,16 +1,16 @@
-//! The last-level cache, from a platform file and from the ID registers of a machine, and the
-//! differences.
+//! The last-level cache, as described by a platform file and by the ID registers of a machine, and
+//! the differences between the two.
 
 use crate::PAGE;
 
-/// A cache's geometry. All zero is an unknown cache.
+/// The geometry of a cache. All zeros means an unknown cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheGeometry {
-    /// Its bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// Lines of a set.
+    /// Cache lines per set.
     pub ways: u64,
-    /// Bytes of a line.
+    /// Bytes per cache line.
     pub cache_line: u64,
 }
 
@@ -27,27 +27,27 @@ pub enum Quantity {
     Colors,
 }
 
-/// In what the cache that is there is another one than was expected.
+/// A difference between the cache that was found and the one that was expected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Difference {
-    /// In this.
+    /// The quantity that differs.
     pub quantity: Quantity,
-    /// What was expected.
+    /// The expected value.
     pub expected: u64,
-    /// What is there.
+    /// The value that was found.
     pub there: u64,
 }
 
-/// The last level of cache that holds data, numbered from 0 as CSSELR_EL1.Level is, by CLIDR_EL1
-/// (Arm ARM D19.2.27): Ctype 2 to 4.
+/// Returns the last level of cache that holds data, according to CLIDR_EL1 (Arm ARM D19.2.27):
+/// Ctype 2 to 4. Levels are numbered from 0 as in CSSELR_EL1.Level.
 #[must_use]
 pub fn last_level(clidr: u64) -> Option<u64> {
     (0..7).rev().find(|level| matches!(clidr >> (3 * level) & 7, 2..=4))
 }
 
 impl CacheGeometry {
-    /// The cache that CCSIDR_EL1 describes (Arm ARM D19.2.25), in its form of 32 bits or, with
-    /// FEAT_CCIDX, of 64.
+    /// Returns the cache that CCSIDR_EL1 describes (Arm ARM D19.2.25), in the 32-bit format or,
+    /// with FEAT_CCIDX, in the 64-bit format.
     #[must_use]
     pub const fn from_ccsidr(ccsidr: u64, ccidx: bool) -> Self {
         let (ways, sets) = if ccidx {
@@ -59,7 +59,8 @@ impl CacheGeometry {
         Self { size: ways * sets * cache_line, ways, cache_line }
     }
 
-    /// The address bits above the page that choose a set: a page's color. None of an unknown cache.
+    /// Returns the address bits above the page that select a set: the color of a page. None for an
+    /// unknown cache.
     #[must_use]
     pub const fn colors(&self) -> u64 {
         match self.size.checked_div(self.ways) {
@@ -68,7 +69,7 @@ impl CacheGeometry {
         }
     }
 
-    /// In what `there` differs from this one.
+    /// Returns the quantities in which `there` differs from this cache.
     pub fn differences(&self, there: &Self) -> impl Iterator<Item = Difference> + use<> {
         [
             (Quantity::Size, self.size, there.size),
@@ -90,12 +91,12 @@ mod tests {
 
     #[test]
     fn the_id_registers_of_known_cores() {
-        // Cortex-A53 with 1 MiB (DDI 0500, 4.3.22), as QEMU has it.
+        // Cortex-A53 with 1 MiB (DDI 0500, 4.3.22), as QEMU models it.
         assert_eq!(CacheGeometry::from_ccsidr(0x707f_e07a, false), A53);
         // Cortex-A57 with 2 MiB.
         let a57 = CacheGeometry { size: 2 << 20, ..A53 };
         assert_eq!(CacheGeometry::from_ccsidr(0x70ff_e07a, false), a57);
-        // The same in the other form: 2048 sets of 16 ways.
+        // The same cache in the other format: 2048 sets of 16 ways.
         assert_eq!(CacheGeometry::from_ccsidr(2047 << 32 | 15 << 3 | 2, true), a57);
         assert_eq!((A53.colors(), a57.colors()), (0xf000, 0x1_f000));
     }
@@ -104,7 +105,7 @@ mod tests {
     fn the_last_level_is_the_last_one_with_data() {
         // Cortex-A53: split first level, unified second.
         assert_eq!(last_level(0x0a20_0023), Some(1));
-        // Split alone; an instruction cache behind a unified one.
+        // A split level only; then an instruction cache behind a unified cache.
         assert_eq!(last_level(0x3), Some(0));
         assert_eq!(last_level(0o1_4_3), Some(1));
         assert_eq!(last_level(0), None);

@@ -1,5 +1,5 @@
-//! Where memory lies, with no hardware in it: which pages share a part of the cache or of DRAM, and
-//! the page tables that put physical memory where an address space wants it.
+//! The placement of memory, without access to hardware: which pages share a part of the cache or of
+//! DRAM, and the page tables that map physical memory into an address space.
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
 
@@ -16,5 +16,5 @@ pub mod smmu;
 pub mod table;
 pub mod walk;
 
-/// Bytes of a page and of a table.
+/// Size of a page and of a table in bytes.
 pub const PAGE: u64 = 4096;

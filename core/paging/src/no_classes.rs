@@ -1,5 +1,6 @@
-//! Page classes in a build without them, by the same names: all pages are of one page class, so
-//! pages of an owner follow one another. A system with divided memory is refused before.
+//! A replacement of page classes for a build without them, with the same names: all pages are in
+//! one page class, so the pages of an owner are contiguous. A system with divided memory has been
+//! refused before.
 #![allow(
     clippy::trivially_copy_pass_by_ref,
     clippy::unnecessary_wraps,
@@ -10,35 +11,35 @@
 use crate::PAGE;
 use core::{marker::PhantomData, ops::Range};
 
-/// Most functions that choose a bank.
+/// Largest number of functions that select a bank.
 pub const MAX_BANK_BITS: usize = 8;
 
 /// Physical addresses have 40 bits.
 const LIMIT: u64 = 1 << 40;
 
-/// A board's address functions, none of which matters.
+/// A board's address functions, which have no effect here.
 #[derive(Clone, Copy, Debug)]
 pub struct Geometry {
-    /// Bits that choose a color.
+    /// Bits that select a color.
     pub colors: u64,
-    /// Bits with an XOR that chooses a bank.
+    /// Masks of the bits whose XOR selects a bank.
     pub banks: [u64; MAX_BANK_BITS],
 }
 
-/// What no geometry is.
+/// An invalid geometry, which does not occur here.
 #[derive(Clone, Copy, Debug)]
 pub struct BadGeometry;
 
-/// The one page class.
+/// The only page class.
 #[derive(Clone, Copy, Debug)]
 pub struct PageClasses;
 
 impl PageClasses {
-    /// Returns the one page class, whatever the board's functions are.
+    /// Returns the only page class, whatever the board's functions are.
     ///
     /// # Errors
     ///
-    /// None.
+    /// Returns none.
     pub const fn new(_: &Geometry) -> Result<Self, BadGeometry> {
         Ok(Self)
     }
@@ -49,7 +50,7 @@ impl PageClasses {
         ClassSet
     }
 
-    /// Returns the same set, whatever the board's page classes are: an owner has all of them.
+    /// Returns the same set, whatever the bitmap is: an owner has all page classes.
     #[must_use]
     pub const fn set(&self, _: [u64; 4]) -> Option<ClassSet> {
         Some(ClassSet)
@@ -61,27 +62,27 @@ impl PageClasses {
         PageClass
     }
 
-    /// Returns that no color bit separates owners.
+    /// Returns 0: no color bit separates owners.
     #[must_use]
     pub const fn color_bits_of(&self, _: &ClassSet) -> u64 {
         0
     }
 
-    /// Returns the address of page number `index` of those at or above `start`.
+    /// Returns the address of page number `index` of the pages at or above `start`.
     #[must_use]
     pub fn nth_page(&self, _: &ClassSet, start: u64, index: u64) -> Option<u64> {
         let page = start.div_ceil(PAGE).checked_add(index)?;
         (page < LIMIT / PAGE).then(|| page * PAGE)
     }
 
-    /// Returns the address of the page behind the one at `address`.
+    /// Returns the address of the page after the page at `address`.
     #[must_use]
     pub fn page_after(&self, _: &ClassSet, address: u64) -> Option<u64> {
         let page = (address / PAGE + 1).checked_mul(PAGE)?;
         (page < LIMIT).then_some(page)
     }
 
-    /// Returns the addresses of `len` bytes from `start`, whole pages.
+    /// Returns the range of `len` bytes from `start`, in whole pages.
     #[must_use]
     pub fn extent(&self, _: &ClassSet, start: u64, len: u64) -> Option<Range<u64>> {
         let is_whole = (start | len).is_multiple_of(PAGE) && len != 0;
@@ -90,11 +91,11 @@ impl PageClasses {
     }
 }
 
-/// The number of the one page class.
+/// The number of the only page class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageClass;
 
-/// The set of the one page class.
+/// The set of the only page class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClassSet;
 
@@ -112,17 +113,17 @@ impl ClassSet {
     }
 }
 
-/// Pages that follow one another.
+/// Contiguous pages.
 #[derive(Clone, Debug)]
 pub struct Pages<'a> {
-    /// The address of the next one.
+    /// The address of the next page.
     next: u64,
     left: u64,
     classes: PhantomData<&'a PageClasses>,
 }
 
 impl<'a> Pages<'a> {
-    /// Returns the `len` bytes of pages from the first one at or above `start` on.
+    /// Returns pages of `len` bytes from the first page at or above `start` on.
     #[must_use]
     pub fn from_page(_: &'a PageClasses, _: ClassSet, start: u64, len: u64) -> Self {
         let next = start.checked_next_multiple_of(PAGE).unwrap_or(LIMIT).min(LIMIT);
@@ -130,20 +131,20 @@ impl<'a> Pages<'a> {
         Self { next, left, classes: PhantomData }
     }
 
-    /// Returns the address of the page with this number.
+    /// Returns the address of the page with this index.
     #[must_use]
     pub fn nth_page(&self, index: u64) -> Option<u64> {
         (index < self.left).then(|| self.next + index * PAGE)
     }
 
-    /// Returns the number of the page that `address` is in.
+    /// Returns the index of the page that contains `address`.
     #[must_use]
     pub fn index_of(&self, address: u64) -> Option<u64> {
         let index = (address / PAGE).checked_sub(self.next / PAGE)?;
         (index < self.left).then_some(index)
     }
 
-    /// Returns the address of the page behind the one at `address`.
+    /// Returns the address of the page after the page at `address`.
     #[must_use]
     pub fn after(&self, address: u64) -> Option<u64> {
         let page = (address / PAGE + 1).checked_mul(PAGE)?;
@@ -162,8 +163,8 @@ impl<'a> Pages<'a> {
         self.left
     }
 
-    /// Takes pages into `entries` with these attributes, up to the first one that is not zero, and
-    /// returns how many.
+    /// Writes pages into `entries` with these attributes, up to the first entry that is not zero.
+    /// Returns how many entries were written.
     pub fn fill(&mut self, entries: &mut [u64], attributes: u64) -> usize {
         let free = entries.iter_mut().take_while(|entry| **entry == 0);
         let mut filled = 0;
@@ -193,7 +194,8 @@ mod tests {
     use super::*;
     use crate::classes;
 
-    /// What is built without page classes finds the pages that it would find with one.
+    /// The build without page classes finds the same pages as the other build finds with one page
+    /// class.
     #[test]
     fn pages_are_those_of_one_page_class() {
         let geometry = Geometry { colors: 0x1000, banks: [0; MAX_BANK_BITS] };

@@ -1,25 +1,25 @@
-//! What an SMMUv3 reads from memory and writes there (IHI 0070, chapters 4, 5 and 7): stream table
-//! entries, context descriptors, commands and event records, as values. Input addresses have 39
-//! bits, tables the 4 KiB granule.
+//! The structures that an SMMUv3 reads from memory and writes there (IHI 0070, chapters 4, 5 and
+//! 7), as values: stream table entries, context descriptors, commands and event records. Input
+//! addresses have 39 bits, and tables have the 4 KiB granule.
 
-/// Bytes that a device can address: the tables begin at level 1 with one root.
+/// Limit of the addresses that a device can use: the tables begin at level 1 with one root.
 pub const INPUT_LIMIT: u64 = 1 << 39;
 
-/// T0SZ of 39 bits.
+/// T0SZ for 39 bits.
 const T0SZ: u64 = 64 - 39;
-/// Write-back, read- and write-allocate, for walks: IR0/OR0, S2IR0/S2OR0.
+/// Attributes of table walks: write-back, read- and write-allocate (IR0/OR0, S2IR0/S2OR0).
 const WRITE_BACK: u64 = 0b01;
 const INNER_SHAREABLE: u64 = 0b11;
-/// 40 bits of physical address: IPS, S2PS.
+/// 40 bits of physical address (IPS, S2PS).
 const SIZE_40: u64 = 0b010;
 const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
 
-/// Which tables the SMMU translates by.
+/// The format of the tables by which the SMMU translates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SmmuFormat {
-    /// Those of stage 1 of EL1, where the SMMU has no stage 2.
+    /// Stage 1 tables of EL1, for an SMMU without stage 2.
     Stage1,
-    /// Those of stage 2.
+    /// Stage 2 tables.
     Stage2,
 }
 
@@ -30,29 +30,30 @@ const VALID: u64 = 1;
 const TRANSLATE_STAGE1: u64 = 0b101 << 1;
 const TRANSLATE_STAGE2: u64 = 0b110 << 1;
 
-/// A stream of which every access is aborted, silently (Config = 0b000).
+/// Entry of a stream whose accesses are all aborted silently (Config = 0b000).
 pub const ABORT: SmmuEntry = [VALID, 0, 0, 0, 0, 0, 0, 0];
 
-/// A stream that is translated by the context descriptor at physical address `context`.
+/// Returns the entry of a stream that is translated by the context descriptor at physical address
+/// `context`.
 #[must_use]
 pub const fn stage1(context: u64) -> SmmuEntry {
-    // Walks of the descriptor write-back, inner shareable; equal events merged (MEV).
+    // Walks of the descriptor are write-back and inner shareable; equal events are merged (MEV).
     let walks = WRITE_BACK << 2 | WRITE_BACK << 4 | INNER_SHAREABLE << 6 | MERGE_EVENTS;
     [VALID | TRANSLATE_STAGE1 | context & ADDRESS_64, walks, 0, 0, 0, 0, 0, 0]
 }
 
-/// MEV.
+/// MEV: equal events are merged.
 const MERGE_EVENTS: u64 = 1 << 19;
-/// A context descriptor's address: 64-byte aligned.
+/// Mask of a context descriptor's address, which is 64-byte aligned.
 const ADDRESS_64: u64 = 0x000f_ffff_ffff_ffc0;
 
-/// A stream that is translated by the stage 2 tables at `root`, of VM `vmid`. With `record` what is
-/// refused is written into the event queue.
+/// Returns the entry of a stream that is translated by the stage 2 tables at `root`, of VM `vmid`.
+/// With `record` set, refused accesses are written to the event queue.
 #[must_use]
 pub const fn stage2(root: u64, vmid: u16, record: bool) -> SmmuEntry {
     let control = vmid as u64
         | T0SZ << 32
-        // S2SL0: from level 1.
+        // S2SL0: the walk begins at level 1.
         | 1 << 38
         | WRITE_BACK << 40
         | WRITE_BACK << 42
@@ -65,31 +66,32 @@ pub const fn stage2(root: u64, vmid: u16, record: bool) -> SmmuEntry {
     [VALID | TRANSLATE_STAGE2, MERGE_EVENTS, control, root & ADDRESS, 0, 0, 0, 0]
 }
 
-/// The context of tables of stage 1 at `root`, with an ASID and what the attribute indexes mean
-/// (MAIR). With `record` what is refused is written into the event queue.
+/// Returns the context descriptor for stage 1 tables at `root`, with an ASID and the meaning of the
+/// attribute indexes (MAIR). With `record` set, refused accesses are written to the event queue.
 #[must_use]
 pub const fn context(root: u64, asid: u16, mair: u64, record: bool) -> SmmuEntry {
     let control = T0SZ
         | WRITE_BACK << 8
         | WRITE_BACK << 10
         | INNER_SHAREABLE << 12
-        // EPD1: no second half.
+        // EPD1: there are no tables for the upper half.
         | 1 << 30
         // V.
         | 1 << 31
         | SIZE_40 << 32
         // AA64.
         | 1 << 41
-        // R, and A: what is refused is aborted.
+        // R, and A: refused accesses are aborted.
         | (record as u64) << 45
         | 1 << 46
-        // ASET: no broadcast of a core's concerns it.
+        // ASET: broadcasts of cores do not affect this context.
         | 1 << 47
         | (asid as u64) << 48;
     [control, root & ADDRESS, 0, mair, 0, 0, 0, 0]
 }
 
-/// A first-level descriptor of the stream table: 64 entries at physical address `entries` (5.1).
+/// Returns a first-level descriptor of the stream table: 64 entries at physical address `entries`
+/// (5.1).
 #[must_use]
 pub const fn level1(entries: u64) -> u64 {
     // Span: 2^(7 - 1) entries.
@@ -99,21 +101,21 @@ pub const fn level1(entries: u64) -> u64 {
 /// A command (4.1).
 pub type SmmuCommand = [u64; 2];
 
-/// Forgets every configuration that the SMMU cached.
+/// Invalidates all configuration that the SMMU has cached.
 pub const FORGET_CONFIGURATION: SmmuCommand = [0x04, 31];
-/// Forgets every translation of EL1's regimes, both stages.
+/// Invalidates all translations of EL1's regimes, of both stages.
 pub const FORGET_TRANSLATIONS: SmmuCommand = [0x30, 0];
-/// Completes every command before it; the consumer index shows it.
+/// Completes all earlier commands; the consumer index shows the completion.
 pub const SYNC: SmmuCommand = [0x46, 0];
 
-/// Forgets what the SMMU cached of stream `stream`'s entry and context.
+/// Invalidates the cached entry and context of stream `stream`.
 #[must_use]
 pub const fn forget_stream(stream: u32) -> SmmuCommand {
     // Leaf.
     [0x03 | (stream as u64) << 32, 1]
 }
 
-/// Forgets the translations of VM `id`, which is its VMID or ASID.
+/// Invalidates the translations of VM `id`, which is its VMID or ASID.
 #[must_use]
 pub const fn forget_domain(format: SmmuFormat, id: u16) -> SmmuCommand {
     match format {
@@ -125,11 +127,11 @@ pub const fn forget_domain(format: SmmuFormat, id: u16) -> SmmuCommand {
 /// A record of the event queue (7.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SmmuFault {
-    /// Event number; [`fault_name`] has their names.
+    /// Event number; [`fault_name`] returns its name.
     pub number: u8,
     /// The stream.
     pub stream: u32,
-    /// A write, or a read.
+    /// Whether the access was a write; otherwise it was a read.
     pub write: bool,
     /// The address that the device used.
     pub address: u64,
@@ -149,7 +151,7 @@ impl SmmuFault {
     }
 }
 
-/// What an event number stands for (7.3.1).
+/// Returns the name of an event number (7.3.1).
 #[must_use]
 pub const fn fault_name(number: u8) -> &'static str {
     match number {
@@ -168,26 +170,26 @@ pub const fn fault_name(number: u8) -> &'static str {
     }
 }
 
-/// A queue between processor and SMMU of `1 << LOG2` entries: an index and, above it, a bit that
-/// changes with each pass (3.5.1).
+/// An index of a queue of `1 << LOG2` entries between processor and SMMU, with a wrap bit above it
+/// that changes with each pass (3.5.1).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Index<const LOG2: u32>(pub u32);
 
 impl<const LOG2: u32> Index<LOG2> {
-    /// The slot that it points to.
+    /// Returns the slot that the index points to.
     #[must_use]
     pub const fn slot(self) -> usize {
         (self.0 & ((1 << LOG2) - 1)) as usize
     }
 
-    /// The next one.
+    /// Returns the next index.
     #[must_use]
     pub const fn next(self) -> Self {
         Self((self.0 + 1) & ((2 << LOG2) - 1))
     }
 
-    /// Whether both point to the same slot of the same pass, for any other bits of the
-    /// registers say.
+    /// Returns whether both indexes point to the same slot of the same pass. Other bits of the
+    /// register value are ignored.
     #[must_use]
     pub const fn is(self, other: u32) -> bool {
         (self.0 ^ other) & ((2 << LOG2) - 1) == 0
@@ -198,7 +200,7 @@ impl<const LOG2: u32> Index<LOG2> {
 mod tests {
     use super::*;
 
-    /// Bits `high` to `low` of a structure of several words, as the manual numbers them.
+    /// Returns bits `high` to `low` of a structure of several words, as the manual numbers them.
     fn field(words: &[u64], high: usize, low: usize) -> u64 {
         assert_eq!(high / 64, low / 64);
         words[low / 64] >> (low % 64) & (u64::MAX >> (63 - (high - low)))
@@ -293,7 +295,7 @@ mod tests {
         }
         assert_eq!(slots, [0, 1, 2, 3, 0, 1, 2, 3, 0]);
         assert_eq!(index, Index(1));
-        // The same slot, a turn apart; and the overflow flag is no part of it.
+        // The same slot in different passes; the overflow flag is not part of the index.
         assert!(!Index::<2>(1).is(5) && Index::<2>(5).is(0x8000_0005));
     }
 }

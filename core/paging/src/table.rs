@@ -1,10 +1,10 @@
 //! Translation tables of the VMSAv8-64 format with a 4 KiB granule, for stage 1 at EL2 and for
 //! stage 2 (Arm ARM, DDI0487, chapter D8).
 //!
-//! A [`Builder`] writes descriptors into tables that its caller owns and knows the physical address
-//! of. It starts at level 1 with one table, for input addresses of 39 bits. Nothing here touches a
-//! register: the caller does break-before-make and TLB maintenance, and for that reason
-//! [`Builder::map`] refuses to change a descriptor that is valid.
+//! A [`Builder`] writes descriptors into tables that its caller owns and whose physical addresses
+//! the caller knows. It starts at level 1 with one table, for input addresses of 39 bits. No
+//! function here accesses a register: the caller does break-before-make and TLB maintenance, and
+//! for that reason [`Builder::map`] refuses to change a valid descriptor.
 
 use crate::{PAGE, classes::Pages};
 
@@ -16,7 +16,7 @@ pub(crate) const ADDRESS: u64 = 0x0000_ffff_ffff_f000;
 const TABLE_OR_PAGE: u64 = 0b11;
 /// A block at levels 1 and 2.
 const BLOCK: u64 = 0b01;
-/// One of sixteen aligned entries that a TLB may hold as one (D8.6.1).
+/// Marks one of sixteen aligned entries that a TLB may hold as a single entry (D8.6.1).
 const CONTIGUOUS: u64 = 1 << 52;
 const SIXTEEN: u64 = 16;
 
@@ -30,7 +30,7 @@ impl Table {
     pub const EMPTY: Self = Self([0; 512]);
 }
 
-/// Lower and upper attributes of a leaf descriptor: all but its type and address.
+/// Lower and upper attributes of a leaf descriptor: all bits except its type and address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attributes(u64);
 
@@ -38,8 +38,8 @@ pub struct Attributes(u64);
 const ACCESS_FLAG: u64 = 1 << 10;
 const INNER_SHAREABLE: u64 = 3 << 8;
 
-/// Leaf attributes of stage 1 at EL2 (D8.3.2, D8.6). The memory attribute index selects from the
-/// MAIR_EL2 that the hypervisor sets: 0 is Device-nGnRnE, 1 is Normal write-back.
+/// Leaf attributes of stage 1 at EL2 (D8.3.2, D8.6). The memory attribute index selects a field of
+/// MAIR_EL2 as the hypervisor sets it: 0 is Device-nGnRnE, 1 is Normal write-back.
 pub mod stage1 {
     use super::{ACCESS_FLAG, Attributes, INNER_SHAREABLE};
 
@@ -57,8 +57,8 @@ pub mod stage1 {
     pub const READ_WRITE: Attributes = Attributes(NORMAL | EXECUTE_NEVER);
     /// Device registers.
     pub const DEVICE: Attributes = Attributes(ACCESS_FLAG | AP_RES1 | EXECUTE_NEVER);
-    /// Memory of a VM for its devices, in an SMMU's tables of EL1: unprivileged (the bit that is
-    /// RES1 at EL2), of one ASID (nG).
+    /// Memory of a VM for its devices, in an SMMU's stage 1 tables of EL1: unprivileged (by the bit
+    /// that is RES1 at EL2), and tagged with an ASID (nG).
     pub const DMA: Attributes = Attributes(NORMAL | EXECUTE_NEVER | 1 << 11);
 }
 
@@ -75,7 +75,7 @@ pub mod stage2 {
 
     /// RAM of another VM, as the broker sees it.
     pub const WINDOW: Attributes = Attributes(RAM.0 | EXECUTE_NEVER);
-    /// RAM that a VM reads and another component writes.
+    /// RAM that a VM reads and that another component writes.
     pub const READ_ONLY_WINDOW: Attributes =
         Attributes(NORMAL_WRITE_BACK | READ | INNER_SHAREABLE | ACCESS_FLAG | EXECUTE_NEVER);
     /// RAM of a VM.
@@ -87,61 +87,61 @@ pub mod stage2 {
 }
 
 impl Attributes {
-    /// Those of a leaf descriptor, without the contiguous hint.
+    /// Returns the attributes of a leaf descriptor, without the contiguous hint.
     #[must_use]
     pub const fn of(descriptor: u64) -> Self {
         Self(descriptor & !ADDRESS & !TABLE_OR_PAGE & !CONTIGUOUS)
     }
 
-    /// A page descriptor at level 3 that maps `output`, which must be page-aligned.
+    /// Returns a page descriptor at level 3 that maps `output`, which must be page-aligned.
     #[must_use]
     pub const fn page(self, output: u64) -> u64 {
         (output & ADDRESS) | self.0 | TABLE_OR_PAGE
     }
 }
 
-/// Why a mapping can't be made.
+/// Reason why a mapping cannot be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MapError {
     /// An address or the length is not a multiple of the page.
     Unaligned,
-    /// The input range leaves what the root covers, or the output range 48 bits.
+    /// The input range exceeds what the root covers, or the output range exceeds 48 bits.
     OutOfRange,
-    /// Something is mapped there already.
+    /// A part of the range is already mapped.
     Mapped,
     /// No table is left.
     NoTables,
 }
 
-/// Builds one address space in the tables that it was given.
+/// Builds one address space in given tables.
 #[derive(Debug)]
 pub struct Builder<'a> {
     tables: &'a mut [Table],
     used: usize,
-    /// The tables that are not in use are [`Table::EMPTY`].
+    /// Whether the unused tables are [`Table::EMPTY`].
     empty: bool,
     place: Place<'a>,
-    /// The last table of level 2 that was asked for, with the GiB that it covers.
+    /// The last table of level 2 that was used, with the GiB that it covers.
     last: Option<(u64, usize)>,
 }
 
-/// Where the tables lie.
+/// The physical addresses of the tables.
 #[derive(Debug)]
 enum Place<'a> {
-    /// One behind the other from a physical address on.
+    /// Adjacent, from this physical address on.
     From(u64),
-    /// In pages of an owner's page classes, the newest in the one at this address.
+    /// In pages of an owner's page classes; the newest table is in the page at this address.
     In(&'a Pages<'a>, u64),
 }
 
 impl<'a> Builder<'a> {
-    /// An empty address space with the first table as root. `base` is the physical address of
-    /// `tables[0]`. A table may hold anything until it comes into use.
+    /// Returns a builder of an empty address space with the first table as its root. `base` is the
+    /// physical address of `tables[0]`. A table may have any contents until it is used.
     ///
     /// # Errors
     ///
-    /// [`MapError::NoTables`] when there is none, [`MapError::Unaligned`] when `base` is not that
-    /// of a page.
+    /// Returns [`MapError::NoTables`] if there is no table, [`MapError::Unaligned`] if `base` is
+    /// not page-aligned.
     pub fn new(tables: &'a mut [Table], base: u64) -> Result<Self, MapError> {
         if tables.is_empty() {
             return Err(MapError::NoTables);
@@ -154,12 +154,12 @@ impl<'a> Builder<'a> {
         Ok(builder)
     }
 
-    /// An empty address space with its tables in `pages`, `tables[n]` in the n-th. A table may
-    /// hold anything until it comes into use.
+    /// Returns a builder of an empty address space whose tables are in `pages`, `tables[n]` in page
+    /// n. A table may have any contents until it is used.
     ///
     /// # Errors
     ///
-    /// [`MapError::NoTables`] when there are no tables or fewer pages than tables.
+    /// Returns [`MapError::NoTables`] if there are no tables, or fewer pages than tables.
     pub fn in_pages(tables: &'a mut [Table], pages: &'a Pages<'a>) -> Result<Self, MapError> {
         let root = pages.nth_page(0).filter(|_| pages.total() >= tables.len() as u64);
         match root {
@@ -173,14 +173,14 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// Goes on with an address space with the first `used` tables filled in; the others are
-    /// [`Table::EMPTY`].
+    /// Returns a builder that continues an address space whose first `used` tables are filled in;
+    /// the others are [`Table::EMPTY`].
     #[must_use]
     pub fn resume(tables: &'a mut [Table], used: usize, base: u64) -> Self {
         Self { tables, used, empty: true, place: Place::From(base), last: None }
     }
 
-    /// How many tables are in use.
+    /// Returns how many tables are in use.
     #[must_use]
     pub fn used(&self) -> usize {
         self.used
@@ -191,7 +191,7 @@ impl<'a> Builder<'a> {
     ///
     /// # Errors
     ///
-    /// See [`MapError`]; what was mapped before the error stays.
+    /// Returns a [`MapError`]; mappings that were made before the error stay.
     pub fn map(
         &mut self,
         input: u64,
@@ -211,12 +211,13 @@ impl<'a> Builder<'a> {
             let to = output + (at - input);
             let fits = |span: u64| (at | to) & (span - 1) == 0 && end - at >= span;
             let level = if fits(SPAN[1]) { 1 } else { 3 - usize::from(fits(SPAN[2])) };
-            // A power of two to the compiler, too, which neither divides nor checks for zero then.
+            // Written as a power of two for the compiler, which then neither divides nor checks for
+            // zero.
             let span = 1 << (39 - 9 * level);
             let kind = if level == 3 { TABLE_OR_PAGE } else { BLOCK };
             let sixteen = SIXTEEN * span;
-            // As many entries of one table as are of this kind: up to where a larger one, or
-            // sixteen, might fit.
+            // The number of entries of this kind in one table: up to the address at which a larger
+            // entry, or sixteen, might fit.
             let (kind, left, larger) = if fits(sixteen) {
                 (kind | CONTIGUOUS, (end - at) / sixteen * SIXTEEN, span << 9)
             } else {
@@ -246,8 +247,8 @@ impl<'a> Builder<'a> {
     ///
     /// # Errors
     ///
-    /// See [`MapError`]; it is [`MapError::OutOfRange`] when there are too few pages, too. What was
-    /// mapped before the error stays.
+    /// Returns a [`MapError`], which is [`MapError::OutOfRange`] also if there are too few pages.
+    /// Mappings that were made before the error stay.
     pub fn map_pages(
         &mut self,
         input: u64,
@@ -280,15 +281,15 @@ impl<'a> Builder<'a> {
         Ok(())
     }
 
-    /// Takes out the pages of `len` bytes from `input`; blocks stay. TLB maintenance is the
-    /// caller's.
+    /// Unmaps the pages of `len` bytes from `input`; blocks stay. The caller does the TLB
+    /// maintenance.
     pub fn unmap_pages(&mut self, input: u64, len: u64) {
         let end = input.saturating_add(len);
         let mut at = input;
         while at < end {
             let next = (at / SPAN[2] + 1) * SPAN[2];
             let pages = ((next.min(end) - at) / PAGE) as usize;
-            // `table` would make one.
+            // `table` would create a missing table.
             let table = self.find(at).and_then(|table| self.tables.get_mut(table));
             let entries = table.and_then(|table| table.0.get_mut(index(at, 3)..)?.get_mut(..pages));
             if let Some(entries) = entries {
@@ -298,18 +299,18 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// Makes the table of level 3 that covers `input` and gives its place among the tables: for
-    /// mappings that change while the hypervisor runs, page by page.
+    /// Makes the level 3 table that covers `input`, and returns its index among the tables. Used
+    /// for mappings that change page by page while the hypervisor runs.
     ///
     /// # Errors
     ///
-    /// See [`MapError`].
+    /// Returns a [`MapError`] if the table cannot be made.
     pub fn last_level(&mut self, input: u64) -> Result<usize, MapError> {
         self.table(input, 3)
     }
 
-    /// The place of the table of `level` that covers `input`; it and those above it are made where
-    /// they are missing.
+    /// Returns the index of the table of `level` that covers `input`. The table and those above it
+    /// are created if they are missing.
     fn table(&mut self, input: u64, level: usize) -> Result<usize, MapError> {
         let mut table = 0;
         for upper in 1..level {
@@ -336,14 +337,14 @@ impl<'a> Builder<'a> {
         Ok(table)
     }
 
-    /// The place of the table of level 3 that covers `input`, if there is one.
+    /// Returns the index of the level 3 table that covers `input`, if it exists.
     fn find(&self, input: u64) -> Option<usize> {
         (1..3).try_fold(0, |table: usize, upper| {
             self.next(self.tables.get(table)?.0[index(input, upper)]).map(|next| next.0)
         })
     }
 
-    /// Takes the next free table: its place among the tables, and its address.
+    /// Takes the next free table. Returns its index among the tables and its address.
     fn add(&mut self) -> Result<(usize, u64), MapError> {
         let new = self.used;
         if new >= self.tables.len() {
@@ -361,7 +362,7 @@ impl<'a> Builder<'a> {
         Ok((new, address))
     }
 
-    /// Empties the table at `place`, which comes into use.
+    /// Empties the table at `place`, because it is about to be used.
     fn clear(&mut self, place: usize) {
         if !self.empty
             && let Some(table) = self.tables.get_mut(place)
@@ -370,8 +371,8 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// The table that a descriptor of levels 1 and 2 points to, if it is one of ours, and its
-    /// address.
+    /// Returns the index and the address of the table to which a descriptor of levels 1 and 2
+    /// points, if it is one of the builder's tables.
     fn next(&self, entry: u64) -> Option<(usize, u64)> {
         if entry & TABLE_OR_PAGE != TABLE_OR_PAGE {
             return None;
@@ -400,7 +401,8 @@ mod tests {
 
     const BASE: u64 = 0x8_0000_0000;
 
-    /// Walks the tables as the architecture does: output address and leaf attributes.
+    /// Walks the tables as the architecture does. Returns the output address and the leaf
+    /// attributes.
     fn translate(tables: &[Table], input: u64) -> Option<(u64, u64)> {
         let mut table = 0;
         for level in 1..=3 {
@@ -485,7 +487,8 @@ mod tests {
     fn sixteen_aligned_entries_carry_the_hint() {
         let mut tables = vec![Table::EMPTY; 5];
         let mut builder = Builder::new(&mut tables, BASE).unwrap();
-        // 4 pages up to a boundary of 16, 32 pages, 3 more; then 16 blocks of 2 MiB and one more.
+        // 4 pages up to a boundary of 16, then 32 pages, then 3 more; then 16 blocks of 2 MiB and
+        // one more.
         builder.map(0xc000, 0x8_0000_c000, 39 * PAGE, stage1::READ).unwrap();
         builder.map(0x4000_0000, 0x8000_0000, 17 << 21, stage1::READ).unwrap();
         let hinted = |table: &Table| -> Vec<usize> {
@@ -513,7 +516,7 @@ mod tests {
         assert_eq!(translate(&tables, 0x40_0020_3010).map(|found| found.0), Some(0x1234_5010));
     }
 
-    /// A VM in page classes of its own, with its tables among them.
+    /// A VM with its own page classes, whose tables are in them, too.
     #[test]
     fn maps_the_pages_of_a_set() {
         let mut geometry = Geometry { colors: 0xf000, ..Geometry::NONE };
@@ -524,7 +527,7 @@ mod tests {
         let ram = Pages::new(&classes, set, 0x4080_0000..0x8000_0000);
         let mut tables = vec![Table::EMPTY; 12];
         let mut builder = Builder::in_pages(&mut tables, &own).unwrap();
-        // Two pieces that meet within one table of level 3, and one in another GiB.
+        // Two pieces that meet within one level 3 table, and one piece in another GiB.
         let pieces = [(0x4000_0000, 0x30_1000), (0x4030_1000, 0x50_0000), (0x8000_0000, 0x1000)];
         let mut left = ram.clone();
         for (input, len) in pieces {
@@ -603,7 +606,7 @@ mod tests {
                     .map(|&(input, output, _)| ((output + page - input) * PAGE, stage2::RAM.0));
                 prop_assert_eq!(translate(&tables, page * PAGE), expected);
             }
-            // Read back, one by one or in runs, they are the same pages.
+            // Read back one by one or in runs, the pages are the same.
             let lookup = |address: u64| tables.get((address.checked_sub(BASE)? / PAGE) as usize);
             let (mut leaves, mut runs) = (Vec::new(), Vec::new());
             prop_assert_eq!(walk::leaves(BASE, &lookup, &mut |leaf| leaves.push(leaf)), Ok(()));

@@ -1,4 +1,4 @@
-//! Reading an address space back from its tables, as the table walker of the processor would.
+//! Reads an address space back from its tables, as the processor's table walker would.
 
 use crate::{
     PAGE,
@@ -8,31 +8,31 @@ use crate::{
 /// A block or page that is mapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Leaf {
-    /// Its first input address.
+    /// First input address.
     pub input: u64,
-    /// Where that is.
+    /// First output address.
     pub output: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub len: u64,
-    /// Its attributes.
+    /// Attributes.
     pub attributes: Attributes,
 }
 
-/// A descriptor that makes no sense.
+/// An invalid descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stray {
-    /// It points to a table at this address, where there is none.
+    /// It points to this address, where there is no table.
     Table(u64),
-    /// It is of the reserved kind, or its block is not aligned; it stands for this input address.
+    /// It has the reserved type, or its block is not aligned; the value is its input address.
     Descriptor(u64),
 }
 
-/// Returns where `address` is in physical memory if PAR_EL1 holds its translation as `par`, and it
-/// was translated to Normal memory (DDI0487, D23.2.134).
+/// Returns the physical address of `address`, if `par` is the value of PAR_EL1 after its
+/// translation and it was translated to Normal memory (DDI0487, D23.2.134).
 #[must_use]
 pub const fn normal_memory(par: u64, address: u64) -> Option<u64> {
     const HAS_FAILED: u64 = 1;
-    // The upper half of the attributes, in the encoding of MAIR_EL1, is zero for Device memory.
+    // The upper half of the attributes, encoded as in MAIR_EL1, is zero for Device memory.
     const IS_NORMAL: u64 = 0xf << 60;
     let page = par & ADDRESS;
     if par & HAS_FAILED != 0 || par & IS_NORMAL == 0 {
@@ -41,12 +41,12 @@ pub const fn normal_memory(par: u64, address: u64) -> Option<u64> {
     Some(page | address & (PAGE - 1))
 }
 
-/// Shows `visit` every leaf below the table of level 1 at physical address `root`, by ascending
-/// input address. `table` finds a table by its physical address.
+/// Calls `visit` for every leaf below the level 1 table at physical address `root`, in order of
+/// ascending input address. `table` returns a table by its physical address.
 ///
 /// # Errors
 ///
-/// The first [`Stray`] descriptor.
+/// Returns the first [`Stray`] descriptor.
 pub fn leaves<'t>(
     root: u64,
     table: &impl Fn(u64) -> Option<&'t Table>,
@@ -55,12 +55,12 @@ pub fn leaves<'t>(
     Walk { tables: table, visitor: visit, joins: false }.below(root, 1, 0)
 }
 
-/// As [`leaves`], but entries of a table that follow each other, with outputs that do so too and
-/// the same attributes, are shown as one leaf.
+/// Does what [`leaves`] does, but combines consecutive entries of a table into one leaf if their
+/// outputs are contiguous and their attributes are equal.
 ///
 /// # Errors
 ///
-/// The first [`Stray`] descriptor.
+/// Returns the first [`Stray`] descriptor.
 pub fn runs<'t>(
     root: u64,
     table: &impl Fn(u64) -> Option<&'t Table>,
@@ -69,7 +69,7 @@ pub fn runs<'t>(
     Walk { tables: table, visitor: visit, joins: true }.below(root, 1, 0)
 }
 
-/// Finds tables. Apart from `Fn`, whose `dyn` has the code of a closure three times.
+/// Finds tables. A separate trait, because a `dyn Fn` contains the code of a closure three times.
 trait Find<'t> {
     fn table(&self, address: u64) -> Option<&'t Table>;
 }
@@ -80,7 +80,7 @@ impl<'t, F: Fn(u64) -> Option<&'t Table>> Find<'t> for F {
     }
 }
 
-/// Takes leaves. Apart from `FnMut` for the same reason.
+/// Visits leaves. A separate trait instead of `FnMut`, for the same reason.
 trait Visit {
     fn leaf(&mut self, leaf: Leaf);
 }
@@ -91,7 +91,7 @@ impl<F: FnMut(Leaf)> Visit for F {
     }
 }
 
-/// So many entries are looked at together, so that two come by one instruction.
+/// Number of entries that are tested together, so that one instruction loads two of them.
 const SEVERAL: usize = 16;
 
 /// Counts the empty entries at the beginning of `entries`, up to a multiple of [`SEVERAL`].
@@ -105,24 +105,26 @@ fn empty(entries: &[u64]) -> usize {
     entries.as_chunks().0.iter().take_while(is_empty).count() * SEVERAL
 }
 
-/// A walk through tables. By `dyn`, so that EL2 has its code once, not once for each kind of visit.
+/// A walk through tables. It uses `dyn`, so that EL2 contains its code once and not once for each
+/// kind of visit.
 struct Walk<'w, 't> {
     tables: &'w dyn Find<'t>,
     visitor: &'w mut dyn Visit,
-    /// Whether leaves that follow each other are shown as one.
+    /// Whether contiguous leaves are combined.
     joins: bool,
 }
 
 impl Walk<'_, '_> {
-    /// Shows the leaves below the table at `address` of `level`, whose first entry stands for
-    /// `input`. Levels end at 3, and so does this.
+    /// Visits the leaves below the table at `address` of `level`, whose first entry maps `input`.
+    /// The recursion is bounded because levels end at 3.
     fn below(&mut self, address: u64, level: usize, input: u64) -> Result<(), Stray> {
         let span = SPAN.get(level).copied().unwrap_or(SPAN[3]);
         let entries = &self.tables.table(address).ok_or(Stray::Table(address))?.0;
         let mut slot = 0;
         while let Some(rest @ [entry, ..]) = entries.get(slot..) {
             if *entry == 0 {
-                // Most entries of most tables are empty, and the boot reads all tables back.
+                // Most entries of most tables are empty, and the boot reads back all tables, so
+                // empty entries are skipped quickly.
                 slot += if slot.is_multiple_of(SEVERAL) { empty(rest).max(1) } else { 1 };
                 continue;
             }
@@ -166,7 +168,7 @@ mod tests {
             let found = normal_memory(par, 0x40_0000_0abc);
             assert_eq!(found, is_normal.then_some(0x80_1234_5abc), "{attributes:#x}");
         }
-        // F, with a fault of stage 2.
+        // F is set, with a stage 2 fault.
         assert_eq!(normal_memory(0xff << 56 | 0x80_1234_5000 | 0x20f, 0xabc), None);
     }
 }

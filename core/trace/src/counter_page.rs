@@ -1,9 +1,9 @@
-//! The counter page: something other than the cores counts each core's memory traffic in it, and
-//! EL2 polls it.
+//! The counter page: an agent other than the cores counts each core's memory traffic in it, and EL2
+//! polls it.
 //!
-//! It stands for the counters of a memory controller that software reads, as in A. Zuepke, A.
+//! The page stands for a memory controller's counters that software can read, as in A. Zuepke, A.
 //! Bastoni, W. Chen, M. Caccamo, R. Mancuso: MemPol, Policing Core Memory Bandwidth from Outside of
-//! the Cores (RTAS 2023). In QEMU the plug-in counts, on its model of the caches. The page is a
+//! the Cores (RTAS 2023). In QEMU the plug-in counts with its model of the caches. The page is a
 //! static of the hypervisor:
 //!
 //! ```text
@@ -14,36 +14,36 @@
 //!  128  core 1, and so on
 //! ```
 //!
-//! All numbers are little endian. One writer, outside of the machine; each counter only grows. A
-//! core that reads its own counters sees each of its accesses that came before: nothing but its own
-//! accesses changes them.
+//! All numbers are little endian. The page has one writer, which is outside of the machine; each
+//! counter only grows. A core that reads its own counters sees all of its earlier accesses, because
+//! only its own accesses change them.
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// First bytes of the page.
 pub const MAGIC: [u8; 8] = *b"weirmon\0";
-/// Changes with each change of the layout.
+/// Version of the layout; changes with each change of it.
 pub const VERSION: u32 = 1;
-/// Cores that the page has counters for.
+/// Number of cores that the page has counters for.
 pub const CORES: usize = 8;
 /// Bytes of the page.
 pub const SIZE: usize = 4096;
 
-/// Places for counters of one core.
+/// Number of places for counters of one core.
 const KINDS: usize = 8;
-/// Bytes before the counters of core 0, and of each core.
+/// Bytes before the counters of core 0, and bytes of each core's counters.
 const BLOCK: usize = 64;
 
-/// What is counted, by place among a core's counters.
+/// What a counter counts; the number is its place among a core's counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CounterKind {
     /// Lines that an access of the guest at EL1 or EL0 brought into the last cache from memory.
     Refills = 0,
-    /// Dirty lines that such an access pushed out of the last cache to memory, of any owner.
+    /// Dirty lines, of any owner, that such an access evicted from the last cache to memory.
     WriteBacks = 1,
-    /// As [`CounterKind::Refills`], by EL2: charged to no VM.
+    /// Like [`CounterKind::Refills`], but caused by EL2 and charged to no VM.
     HypervisorRefills = 2,
-    /// As [`CounterKind::WriteBacks`], by EL2.
+    /// Like [`CounterKind::WriteBacks`], but caused by EL2.
     HypervisorWriteBacks = 3,
 }
 
@@ -52,7 +52,7 @@ pub enum CounterKind {
 #[repr(C, align(64))]
 struct CoreCounts([AtomicU64; KINDS]);
 
-/// The page.
+/// The counter page.
 #[derive(Debug)]
 #[repr(C, align(4096))]
 pub struct CounterPage {
@@ -70,7 +70,7 @@ const _: () = assert!(
 );
 
 impl CounterPage {
-    /// A page of zeros without counting.
+    /// Returns a page on which counting has not begun and all counters are 0.
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -90,27 +90,27 @@ impl CounterPage {
         self.counting.load(Relaxed) != 0
     }
 
-    /// Refills and write-backs of the guest on `core` since it began; 0 of a core that has no
-    /// counters.
+    /// Returns the refills and write-backs of the guest on `core` since counting began; 0 for a
+    /// core without counters.
     #[must_use]
     #[inline]
     pub fn counts(&self, core: usize) -> (u64, u64) {
         (self.count(core, CounterKind::Refills), self.count(core, CounterKind::WriteBacks))
     }
 
-    /// One counter; 0 of a core that has none.
+    /// Returns one counter; 0 for a core without counters.
     #[must_use]
     #[inline]
     pub fn count(&self, core: usize, kind: CounterKind) -> u64 {
         self.counts.get(core).map_or(0, |counts| counts.0[kind as usize].load(Relaxed))
     }
 
-    /// The writer begins to count.
+    /// Marks that counting has begun. Only the writer calls this.
     pub fn begin(&self) {
         self.counting.store(1, Relaxed);
     }
 
-    /// The writer sets one counter. Of a core that has none nothing happens.
+    /// Sets one counter; does nothing for a core without counters. Only the writer calls this.
     #[inline]
     pub fn set(&self, core: usize, kind: CounterKind, count: u64) {
         if let Some(counts) = self.counts.get(core) {
@@ -124,7 +124,7 @@ impl CounterPage {
         (self.magic, self.version, self.cores) == (MAGIC, VERSION, CORES as u32)
     }
 
-    /// A copy of the page from bytes that were read; `None` if they are no such page.
+    /// Returns a copy of the page from bytes that were read, or `None` if they are no counter page.
     #[must_use]
     pub fn from_bytes(bytes: &[u8; SIZE]) -> Option<Self> {
         let word = |at: usize| {
@@ -158,7 +158,7 @@ impl Default for CounterPage {
 mod tests {
     use super::*;
 
-    /// The bytes that the documentation of the module names.
+    /// Returns a page's bytes with the layout that the module's documentation describes.
     fn bytes() -> [u8; SIZE] {
         let mut bytes = [0; SIZE];
         bytes[..16].copy_from_slice(b"weirmon\0\x01\0\0\0\x08\0\0\0");

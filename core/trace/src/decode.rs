@@ -1,4 +1,4 @@
-//! The host's end of the wire.
+//! The host's decoder of the wire.
 
 use crate::wire::{
     Boots, ConsoleMark, DLE, Denials, FlowCounts, FrameKind, PortCounts, TraceRecords,
@@ -6,12 +6,12 @@ use crate::wire::{
 };
 use zerocopy::FromBytes;
 
-/// What the wire says, one piece at a time.
+/// A decoded piece of the wire's stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WirePiece {
     /// A console byte of the VM named by the last [`ConsoleMark`].
     Byte(u8),
-    /// A mark.
+    /// A console mark.
     Mark(ConsoleMark),
     /// An event.
     Event(WireEvent),
@@ -23,25 +23,25 @@ pub enum WirePiece {
     Flow(FlowCounts),
     /// Counts of a network device.
     Port(PortCounts),
-    /// What became of a VM.
+    /// The boots of a VM.
     Boots(Boots),
     /// Records of a core's trace.
     Trace(TraceRecords),
     /// A frame of an unknown kind, with a wrong sum or a wrong length: bytes were lost or changed.
-    /// Its bytes follow as console bytes, and the owner of these is unknown until the next mark.
+    /// The frame's bytes follow as console bytes, whose owner is unknown until the next mark.
     Damaged,
 }
 
 /// Bytes of a frame in addition to its payload: `DLE`, kind, length and sum.
 const AROUND: usize = 4;
 
-/// Takes the wire apart.
+/// Decodes the wire's stream.
 #[derive(Clone, Debug)]
 pub struct Decoder {
-    /// Bytes from the first that is not decoded yet.
+    /// The bytes that are not decoded yet.
     window: [u8; 255 + AROUND],
     len: usize,
-    /// The last frame was damaged.
+    /// Whether the last frame was damaged.
     lost: bool,
 }
 
@@ -66,7 +66,7 @@ impl Decoder {
             self.window.copy_within(used..self.len, 0);
             self.len -= used;
             let damaged = piece == WirePiece::Damaged;
-            // Bytes of a damaged frame can resemble further frames, which are no further damage.
+            // Bytes of a damaged frame can look like further frames; these are not reported again.
             let known = damaged && self.lost;
             self.lost = damaged || self.lost && matches!(piece, WirePiece::Byte(_));
             if !known {
@@ -75,7 +75,8 @@ impl Decoder {
         }
     }
 
-    /// Returns the first piece of the window and its number of bytes; nothing if it is incomplete.
+    /// Returns the first piece of the window and its number of bytes, or `None` if it is
+    /// incomplete.
     fn first(&self) -> Option<(usize, WirePiece)> {
         match self.window[..self.len] {
             [] | [DLE] => None,
@@ -99,7 +100,7 @@ impl Decoder {
     }
 }
 
-/// The sum at the end of a frame.
+/// Returns the sum at the end of a frame.
 fn sum_of(kind: u8, payload: &[u8]) -> u8 {
     let start = kind.wrapping_add(payload.len() as u8);
     payload.iter().fold(start, |sum, byte| sum.wrapping_add(*byte))

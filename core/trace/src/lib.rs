@@ -1,6 +1,6 @@
-//! The output of a running hypervisor: the frames on its wire and the rings that bytes wait in
-//! until the wire takes them; the trace that each core writes, and what reads it. Both ends use
-//! this crate: the hypervisor encodes, the `weir` command decodes.
+//! The output of a running hypervisor: the frames on its wire, and the rings in which bytes wait
+//! for the wire; the trace that each core writes, and the trace's readers. Both ends use this
+//! crate: the hypervisor encodes, the `weir` command decodes.
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
 
@@ -26,7 +26,7 @@ mod statics;
 mod tests;
 pub mod wire;
 
-/// What orders the writer and the readers of a trace; tests put a checked one in its place.
+/// The atomics that order the writer and the readers of a trace; tests substitute checked ones.
 mod sync {
     pub use core::sync::atomic::{AtomicU64, Ordering, fence};
 }

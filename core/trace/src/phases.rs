@@ -1,63 +1,60 @@
-//! The phases of a packet: rt-virtio's Table II, and the additional phases of weir's own path. A
-//! record holds up to four of them.
+//! The phases of a packet: those of rt-virtio's Table II, and additional phases of weir's own path.
+//! A record holds up to four of them.
 
 use crate::record::{Record, RecordKind};
 
-/// The most ticks of a phase in a record; longer phases are recorded as this.
+/// The most ticks of a phase in a record; a longer phase is recorded with this number.
 pub const LONGEST: u64 = 0xffff;
 
-/// A step of a packet from its notification to its arrival. Durations are in ticks of the counter;
-/// 0 where a packet did not have the phase.
+/// A phase of a packet on its way from its notification to its arrival. Durations are in ticks of
+/// the counter; 0 if a packet did not have the phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Phase {
-    /// Hypervisor entry and exit: of the broker's hypercall, without what it does.
+    /// Hypervisor entry and exit of the broker's hypercall, without the work that the call does.
     Hc,
-    /// Transport: from the record of the exit to the packet's time stamp; of a notification's first
-    /// packet.
+    /// Transport: from the record of the exit to the packet's time stamp, for a notification's
+    /// first packet.
     Pt,
-    /// Parsing: the chain is taken out of the ring, the header copied and checked; behind the last
-    /// packet, the driver is asked to notify of the next.
+    /// Parsing: the chain is taken out of the ring, its header is copied and checked. After the
+    /// last packet it includes asking the driver to notify of the next one.
     Pp,
-    /// Locking: of the sender's device. The queues themselves have one writer each, and no lock.
+    /// Locking of the sender's device. The queues need no lock: each has one writer.
     Ql,
     /// Insertion: the packet is stamped and handed to the broker.
     Qi,
-    /// Find the place: the broker finds the devices with news, takes a packet in and puts its flow
-    /// into the queue by deadline.
+    /// Find the place: the broker finds the devices with new packets, takes in a packet and puts
+    /// the packet's flow into the queue ordered by deadline.
     Qa,
-    /// Removal, by the broker, for each chunk: its completions are written, the flow's next packet
-    /// takes the packet's place.
+    /// Removal, by the broker, for each chunk: its completions are written, and the flow's next
+    /// packet takes the packet's place.
     Qr,
-    /// Pick: the broker finds the packet with the earliest deadline, and a buffer; before, it has
-    /// found the devices with news, unless that is in [`Self::Qa`].
+    /// Pick: the broker finds the packet with the earliest deadline and a buffer for it. It
+    /// includes finding the devices with news, unless that is part of [`Self::Qa`].
     Ps,
-    /// Program: the broker prepares a chunk, and writes its header.
+    /// Program: the broker prepares a chunk and writes its header.
     Pd,
-    /// Finalize, for each chunk: the broker's hypercall, which returns buffers and raises
-    /// interrupts.
+    /// Finalize: for each chunk, the broker's hypercall that returns buffers and raises interrupts.
     Ft,
-    /// The DMA engine: from the broker's hypercall that starts it to the end of the broker's
-    /// handling of its interrupt; with the transfer, where that takes time.
+    /// The DMA engine: from the broker's hypercall that starts the engine to the end of the
+    /// broker's handling of the engine's interrupt. It includes the transfer, if that takes time.
     Ip,
     /// Notification: from the receiver's interrupt to its driver's acknowledgment.
     Br,
-    /// Wake-up: from the last insertion of a notification to the first poll of the broker that
-    /// slept.
+    /// Wake-up: from the last insertion of a notification to the first poll by a broker that slept.
     Wake,
     /// The copy of a chunk by a core.
     Copy,
-    /// The time for which a device's lock was held by any core: the longest since the last record.
+    /// The longest time for which any core held a device's lock since the last record.
     Hold,
-    /// A wait for a device's lock on any core: the longest since the last record. None without a
-    /// wait.
+    /// The longest wait of any core for a device's lock since the last record; 0 if no core waited.
     Lock,
-    /// From the receiver's interrupt to the end of the finalization, of which it is a part: the
-    /// shortest since this was last recorded.
+    /// The part of the finalization that follows the receiver's interrupt: the shortest since the
+    /// phase was last recorded.
     Tail,
 }
 
 impl Phase {
-    /// The twelve of Table II in its order, and weir's own five.
+    /// All phases: the twelve of Table II in its order, then weir's own five.
     pub const ALL: [Self; 17] = [
         Self::Hc,
         Self::Pt,
@@ -88,7 +85,7 @@ impl Phase {
         NAMES[self as usize]
     }
 
-    /// What happens in it.
+    /// Returns a description of the phase.
     #[must_use]
     pub const fn action(self) -> &'static str {
         const ACTIONS: [&str; 17] = [
@@ -113,7 +110,7 @@ impl Phase {
         ACTIONS[self as usize]
     }
 
-    /// The phases in a record, in the order of [`unpack`]; none in one of another kind.
+    /// Returns the phases in a record, in the order of [`unpack`]; empty if its kind has no phases.
     #[must_use]
     pub const fn of(record: &Record) -> &'static [Self] {
         match RecordKind::from_number(record.kind) {
@@ -129,7 +126,7 @@ impl Phase {
     }
 }
 
-/// Four durations in ticks in a word, the first in bits 15:0.
+/// Packs four durations in ticks into a word, the first into bits 15:0.
 #[inline]
 #[must_use]
 pub const fn pack(ticks: [u64; 4]) -> u64 {
@@ -141,7 +138,7 @@ const fn clamp(ticks: u64) -> u64 {
     if ticks < LONGEST { ticks } else { LONGEST }
 }
 
-/// The durations of [`pack`].
+/// Returns the four durations of a word made by [`pack`].
 #[must_use]
 pub const fn unpack(word: u64) -> [u64; 4] {
     [word & LONGEST, word >> 16 & LONGEST, word >> 32 & LONGEST, word >> 48]

@@ -1,31 +1,31 @@
 //! The part of a ring that one of several sources may fill, so that a source that floods the ring
-//! loses its own records and none of the others'.
+//! loses only its own records.
 
-/// What one source has in a [`ByteRing`](crate::ring::ByteRing) that it shares with others.
+/// The use of a [`ByteRing`](crate::ring::ByteRing) by one of the sources that share it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Quota {
-    /// Bytes of records since the reader last had all of them, at least those that wait.
+    /// Bytes of records since the reader last had read all of them; at least those that wait.
     used: u32,
-    /// The ring's position behind the last of them.
+    /// The ring's position after the source's last record.
     end: u32,
     /// Records that did not fit.
     lost: u32,
 }
 
 impl Quota {
-    /// Nothing yet.
+    /// Returns a quota of which nothing is used.
     #[must_use]
     pub const fn new() -> Self {
         Self { used: 0, end: 0, lost: 0 }
     }
 
-    /// Returns whether `len` more bytes fit into `most`, in a ring with writer and reader at
-    /// these positions. The source may fill `most` bytes anew when the reader has passed its last
-    /// record.
+    /// Returns whether `len` more bytes fit into the source's `most` bytes, in a ring with writer
+    /// and reader at these positions. The source may fill `most` bytes again when the reader has
+    /// passed the source's last record.
     #[must_use]
     pub fn fits(&mut self, len: usize, most: usize, (written, read): (u32, u32)) -> bool {
         let ahead = self.end.wrapping_sub(read);
-        // A position outside of what waits was read long ago.
+        // A position outside of the bytes that wait was read long ago.
         if ahead == 0 || ahead > written.wrapping_sub(read) {
             self.used = 0;
         }
@@ -59,7 +59,7 @@ mod tests {
     const RING: usize = 256;
     const MOST: usize = 64;
 
-    /// Puts a record of `len` bytes of source `source` into the ring; whether it fitted.
+    /// Puts a record of `len` bytes of source `source` into the ring; returns whether it fitted.
     fn put(ring: &ByteRing<RING>, quotas: &mut [Quota], source: usize, len: usize) -> bool {
         let fits = quotas[source].fits(len, MOST, ring.positions())
             && ring.push_all(&vec![source as u8; len]);
@@ -80,7 +80,7 @@ mod tests {
             assert!(put(&ring, &mut quotas, source, MOST), "source {source} has its part");
             assert_eq!(quotas[source].lost(), 0);
         }
-        // Not before its last record was read may it fill its part anew.
+        // The source may fill its part again only after its last record was read.
         (0..59).for_each(|_| _ = ring.pop());
         assert!(!put(&ring, &mut quotas, 0, 20));
         ring.pop();

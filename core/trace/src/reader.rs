@@ -1,4 +1,4 @@
-//! Reads the rings of [`recorder`](super::recorder) from outside, while they are written.
+//! A reader of the rings of [`recorder`](super::recorder) from outside, while they are written.
 
 use super::{
     record::Record,
@@ -9,17 +9,17 @@ use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 /// Records that are copied before `head` is read again.
 const CHUNK: usize = 64;
-/// How often to look for a `head` that reads the same twice.
+/// How many times to read the header, until two consecutive reads are equal.
 const PATIENCE: usize = 16;
 
-/// The bytes of one ring, as far as they can be reached.
+/// Access to the bytes of one ring.
 pub trait RingMemory {
-    /// Fills `into` with the bytes from `offset` on, in no certain order; false, and nothing of use
-    /// in `into`, when they can't be read.
+    /// Fills `into` with the bytes from `offset` on, read in no certain order. Returns false if
+    /// they can't be read; the contents of `into` are then meaningless.
     fn read(&mut self, offset: usize, into: &mut [u8]) -> bool;
 }
 
-/// Memory that is not written any more.
+/// Memory that is no longer written.
 impl RingMemory for &[u8] {
     fn read(&mut self, offset: usize, into: &mut [u8]) -> bool {
         let bytes = self.get(offset..).and_then(|bytes| bytes.get(..into.len()));
@@ -30,7 +30,7 @@ impl RingMemory for &[u8] {
     }
 }
 
-/// A ring of this program's own, whole words at a time.
+/// A ring in this program's own memory, which is read in whole words.
 impl<const N: usize> RingMemory for &TraceRing<N> {
     fn read(&mut self, offset: usize, into: &mut [u8]) -> bool {
         if !offset.is_multiple_of(8) || offset.saturating_add(into.len()) > HEADER + N * SLOT {
@@ -44,32 +44,32 @@ impl<const N: usize> RingMemory for &TraceRing<N> {
     }
 }
 
-/// What was read.
+/// A record that was read, or the number of those that could not be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RingEntry {
-    /// A record, whole.
+    /// A complete record.
     Record(Record),
-    /// So many records, here, were overwritten before they were read, or are damaged.
+    /// Number of records at this place that were overwritten before they were read, or are damaged.
     Lost(u64),
 }
 
-/// What a ring says of itself.
+/// Constant properties of a ring, from its header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RingFacts {
-    /// The core that writes.
+    /// The core that writes the ring.
     pub core: u8,
-    /// Slots.
+    /// Number of slots.
     pub capacity: u32,
-    /// Ticks of the counter a second, not 0.
+    /// The counter's frequency in ticks per second, not 0.
     pub frequency: u64,
-    /// The counter at time zero.
+    /// The counter's value at time zero.
     pub zero: u64,
 }
 
 /// Reads one ring, each record once.
 #[derive(Clone, Debug)]
 pub struct Reader {
-    /// Bytes of the ring.
+    /// Size of the ring in bytes.
     bytes: usize,
     facts: Option<RingFacts>,
     /// The number of the next record.
@@ -77,33 +77,32 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// A reader of a ring of `bytes` bytes, from its first record on.
+    /// Returns a reader of a ring of `bytes` bytes that begins with the ring's first record.
     #[must_use]
     pub const fn new(bytes: usize) -> Self {
         Self { bytes, facts: None, next: 0 }
     }
 
-    /// What the ring says of itself, once its core has begun.
+    /// Returns the ring's properties, once its core has begun to write.
     #[must_use]
     pub const fn facts(&self) -> Option<RingFacts> {
         self.facts
     }
 
-    /// Gives `sink` what was pushed since the last time, in order, and returns the number of
-    /// records, lost ones included. Nothing while the ring has not begun, can't be read or is not
-    /// one.
+    /// Passes the records pushed since the last call to `sink`, in order, and returns their number,
+    /// lost ones included. Returns 0 if the ring has not begun, can't be read or is not valid.
     pub fn take(&mut self, memory: &mut impl RingMemory, mut sink: impl FnMut(RingEntry)) -> u64 {
         let Some(head) = self.head(memory) else { return 0 };
         let Some(capacity) = self.facts.map(|facts| u64::from(facts.capacity)) else { return 0 };
         let first = self.next;
         if head < first {
-            // A ring only grows; this one has another writer.
+            // A ring's `head` only grows, so this ring was started again by another writer.
             return 0;
         }
         let mut lost = 0;
         let mut bytes = [0; CHUNK * SLOT];
         while self.next < head {
-            // A record that can't be there any more is not read.
+            // A record that is certainly overwritten is not read.
             let oldest = head.saturating_sub(capacity).max(self.next);
             lost += oldest - self.next;
             self.next = oldest;
@@ -113,7 +112,7 @@ impl Reader {
             if !memory.read(HEADER + slot as usize * SLOT, bytes) {
                 break;
             }
-            // The loads of the slots come before that of `head`.
+            // Acquire: the loads of the slots come before that of `head`.
             fence(Ordering::Acquire);
             let Some(now) = self.head(memory) else { break };
             let whole = (now + UNDER_WAY).saturating_sub(capacity);
@@ -136,37 +135,37 @@ impl Reader {
         self.next - first
     }
 
-    /// The number of records with complete slots, once the ring has begun; what is copied
-    /// after it is as new as that. `None` when the writer is too busy to get it whole, or when this
-    /// is no ring.
+    /// Returns the number of records with complete slots, once the ring has begun; slots copied
+    /// afterwards are at least as new. `None` if the header keeps changing while it is read, or if
+    /// this is no ring.
     fn head(&mut self, memory: &mut impl RingMemory) -> Option<u64> {
         let mut read = || {
             let mut header = RingHeader::new_zeroed();
             memory.read(0, header.as_mut_bytes()).then_some(header)
         };
         let mut last = read()?;
-        // A copy of eight bytes is not promised to be one access: what reads the same twice has not
-        // changed meanwhile.
+        // A copy of eight bytes is not guaranteed to be a single access, but a header that reads
+        // the same twice did not change in between.
         let head = (0..PATIENCE).find_map(|_| {
             let header = read()?;
             let same = header == last;
             last = header;
             same.then_some(header)
         })?;
-        // The load of `head` comes before those of the slots.
+        // Acquire: the load of `head` comes before those of the slots.
         fence(Ordering::Acquire);
         let facts = facts(&head, self.bytes)?;
         (*self.facts.get_or_insert(facts) == facts).then_some(head.head)
     }
 }
 
-/// What a header says, if it is one and the ring has its place in `bytes` bytes.
+/// Returns the properties in a header, if it is valid and the ring fits into `bytes` bytes.
 fn facts(header: &RingHeader, bytes: usize) -> Option<RingFacts> {
     let known =
         header.magic == MAGIC && header.version == VERSION && usize::from(header.slot) == SLOT;
     let room = bytes.saturating_sub(HEADER) / SLOT;
     let capacity = header.capacity.is_power_of_two() && header.capacity as usize <= room;
-    // Numbers that no machine reaches: what is computed with them stays in 64 bits.
+    // No machine reaches greater numbers; with these limits the computations fit into 64 bits.
     let sane = header.frequency > 0 && header.capacity >= 4 && header.head < 1 << 63;
     (known && capacity && sane).then_some(RingFacts {
         core: u8::try_from(header.core).ok()?,

@@ -2,12 +2,12 @@
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// The VM number of what concerns no VM.
+/// The VM number in records that concern no VM.
 pub const NO_VM: u8 = 0xff;
 /// Bits of [`Record::other`]; the rest of its word is the record's sequence number.
 pub const OTHER_BITS: u32 = 48;
 
-/// The greatest [`Record::other`]. Of a budget it says so much or more.
+/// The greatest [`Record::other`]. A budget with this value can be greater.
 pub const MOST_OTHER: u64 = (1 << OTHER_BITS) - 1;
 
 /// Declares a structure of bytes, with the size and the meaning of its fields for the reference.
@@ -59,43 +59,43 @@ impl Record {
         self.rest & MOST_OTHER
     }
 
-    /// The records pushed before this one on its core, modulo 2^16; in a file, the core.
+    /// Returns the number of earlier records of the same core, modulo 2^16; in a file, the core.
     #[must_use]
     pub const fn sequence(&self) -> u16 {
         (self.rest >> OTHER_BITS) as u16
     }
 
-    /// Whether it is a chunk that the DMA engine moved.
+    /// Whether the record is about a chunk that the DMA engine moved.
     #[must_use]
     pub const fn is_by_engine(&self) -> bool {
         self.kind == RecordKind::PacketChunk as u16 && self.detail & BY_ENGINE != 0
     }
 
-    /// The flow of a packet that was sent or has arrived.
+    /// Returns the flow of a packet that was sent or has arrived.
     #[must_use]
     pub const fn flow(&self) -> u32 {
         self.detail >> 16 & 0xff
     }
 
-    /// Whether it is a packet that has arrived and had to wait for receive buffers.
+    /// Whether the record is about an arrived packet that had to wait for receive buffers.
     #[must_use]
     pub const fn has_waited(&self) -> bool {
         self.kind == RecordKind::PacketArrived as u16 && self.detail & WAITED != 0
     }
 
-    /// The same record with another number in bits 63:48 of [`Self::rest`].
+    /// Returns the same record with another number in bits 63:48 of [`Self::rest`].
     #[must_use]
     pub const fn with_sequence(self, sequence: u16) -> Self {
         Self { rest: join(self.other(), sequence as u64), ..self }
     }
 }
 
-/// The last word of a record: the low 48 bits of `other`, the low 16 of `sequence`.
+/// Returns the last word of a record: the low 48 bits of `other` and the low 16 of `sequence`.
 pub(crate) const fn join(other: u64, sequence: u64) -> u64 {
     other & MOST_OTHER | sequence << OTHER_BITS
 }
 
-/// The vCPU of a record: made once for each vCPU.
+/// The VM and the vCPU of a record, prepared once for each vCPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Origin(u64);
 
@@ -103,13 +103,13 @@ impl Origin {
     /// The origin of records that belong to no VM.
     pub const NO_VM: Self = Self::new(NO_VM, 0);
 
-    /// The vCPU of the VM at this place in the system file.
+    /// Returns the origin of records about a vCPU of the VM at this place in the system file.
     #[must_use]
     pub const fn new(vm: u8, vcpu: u8) -> Self {
         Self((vm as u64) << 16 | (vcpu as u64) << 24)
     }
 
-    /// Returns the tag of a record of this kind about it.
+    /// Returns the tag of a record of this kind with this origin.
     #[must_use]
     pub const fn tag(self, kind: RecordKind, detail: u32) -> Tag {
         Tag(self.0 | kind as u64 | (detail as u64) << 32)
@@ -234,32 +234,33 @@ kinds! {
     Lost = 0xffff, "lost", ["", "records", ""];
 }
 
-/// [`Record::detail`] of [`RecordKind::VcpuSwitch`]: VM and vCPU that had the core; [`NO_VM`] for
-/// none.
+/// Returns [`Record::detail`] of [`RecordKind::VcpuSwitch`]: the VM and the vCPU that had the core;
+/// VM [`NO_VM`] if the core was free.
 #[must_use]
 pub const fn outgoing(vm: u8, vcpu: u8) -> u32 {
     (vm as u32) << 8 | vcpu as u32
 }
 
-/// [`Record::detail`] of a packet: its flow, and the head of its chain in the sender's ring.
+/// Returns [`Record::detail`] of a packet: its flow, and the head of its chain in the sender's
+/// ring.
 #[must_use]
 pub const fn packet(flow: u8, head: u16) -> u32 {
     (flow as u32) << 16 | head as u32
 }
 
-/// The bit of [`Record::detail`] of [`RecordKind::PacketChunk`] that the DMA engine moved the
-/// chunk; without it a core copied it.
+/// Bit of [`Record::detail`] of [`RecordKind::PacketChunk`]: set if the DMA engine moved the chunk,
+/// clear if a core copied it.
 pub const BY_ENGINE: u32 = 1 << 31;
 
-/// The bit of [`Record::detail`] of [`RecordKind::PacketArrived`] that the packet had to wait until
+/// Bit of [`Record::detail`] of [`RecordKind::PacketArrived`]: set if the packet had to wait until
 /// its receiver's driver returned buffers.
 pub const WAITED: u32 = 1 << 31;
 
-/// Which accesses a budget is for.
+/// The accesses that a budget limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Accesses {
-    /// All that the event counts.
+    /// All accesses that the event counts.
     All = 0,
     /// Reads: refills.
     Reads = 1,

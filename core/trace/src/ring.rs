@@ -4,14 +4,14 @@ use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
 /// A ring of `N` bytes (a power of two) between one writer and one reader at a time.
 ///
-/// Callers see to it that there is one of each at any moment: the hypervisor writes under the lock
-/// of the VM's PL011, and one core alone reads. Two writers at once would mix bytes; they could not
+/// Callers ensure that there is one of each at any moment: the hypervisor writes under the lock of
+/// the VM's PL011, and only one core reads. Two writers at once would mix bytes; they could not
 /// break memory safety.
 pub struct ByteRing<const N: usize> {
     bytes: [AtomicU8; N],
-    /// Bytes ever written, modulo 2^32; only the writer stores it.
+    /// Number of bytes ever written, modulo 2^32; only the writer stores it.
     head: AtomicU32,
-    /// Bytes ever read, modulo 2^32; only the reader stores it.
+    /// Number of bytes ever read, modulo 2^32; only the reader stores it.
     tail: AtomicU32,
 }
 
@@ -21,7 +21,7 @@ impl<const N: usize> ByteRing<N> {
         N as u32 - 1
     };
 
-    /// An empty ring.
+    /// Returns an empty ring.
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -31,12 +31,12 @@ impl<const N: usize> ByteRing<N> {
         }
     }
 
-    /// Appends a byte; false, and nothing written, when the ring is full.
+    /// Appends a byte; returns false and writes nothing if the ring is full.
     pub fn push(&self, byte: u8) -> bool {
         self.push_all(&[byte])
     }
 
-    /// Appends all of `bytes`, or none when there is no room for all; the reader sees them at once.
+    /// Appends all of `bytes`, or none if they do not all fit; the reader sees them all at once.
     pub fn push_all(&self, bytes: &[u8]) -> bool {
         let head = self.head.load(Ordering::Relaxed);
         // Acquire: the reader's loads of these slots come before our stores to them.
@@ -58,15 +58,15 @@ impl<const N: usize> ByteRing<N> {
         true
     }
 
-    /// Bytes ever written and ever read, modulo 2^32.
+    /// Returns the numbers of bytes ever written and ever read, modulo 2^32.
     #[must_use]
     pub fn positions(&self) -> (u32, u32) {
-        // The reader's first: it never passes the writer's.
+        // The reader's position is loaded first: it never passes the writer's.
         let read = self.tail.load(Ordering::Acquire);
         (self.head.load(Ordering::Acquire), read)
     }
 
-    /// Bytes that can be appended.
+    /// Returns the number of bytes that can be appended.
     #[must_use]
     pub fn room(&self) -> usize {
         N.saturating_sub(self.len())
@@ -85,14 +85,14 @@ impl<const N: usize> ByteRing<N> {
         Some(byte)
     }
 
-    /// Bytes that wait, at most `N`.
+    /// Returns the number of bytes that wait, at most `N`.
     #[must_use]
     pub fn len(&self) -> usize {
         let head = self.head.load(Ordering::Acquire);
         head.wrapping_sub(self.tail.load(Ordering::Acquire)) as usize & (2 * N - 1)
     }
 
-    /// Whether nothing waits.
+    /// Whether no bytes wait.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0

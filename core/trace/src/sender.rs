@@ -1,4 +1,4 @@
-//! Takes records out of the cores' rings for the wire, a frame at a time, without holding up a
+//! Takes records out of the cores' rings for the wire, a frame at a time, without delaying a
 //! writer.
 
 use super::{
@@ -7,24 +7,25 @@ use super::{
     wire::TraceRecords,
 };
 
-/// How far the rings of `C` cores have been sent.
+/// The position of the wire in the rings of `C` cores.
 #[derive(Clone, Copy, Debug)]
 pub struct TraceSender<const C: usize> {
     /// The number of each core's next record.
     next: [u64; C],
-    /// The core that is asked first.
+    /// The core whose ring is tried first.
     core: usize,
 }
 
 impl<const C: usize> TraceSender<C> {
-    /// Nothing has been sent.
+    /// Returns a sender that has sent nothing yet.
     #[must_use]
     pub const fn new() -> Self {
         Self { next: [0; C], core: 0 }
     }
 
     /// Returns the next records of a core that has at least `least` new ones, by round robin over
-    /// the cores. Records that were overwritten before are left out: their numbers are missing.
+    /// the cores. Records that were overwritten before they were sent are missing, as their numbers
+    /// show.
     pub fn take<const N: usize>(
         &mut self,
         rings: &[TraceRing<N>; C],
@@ -52,8 +53,8 @@ impl<const C: usize> Default for TraceSender<C> {
 }
 
 impl<const N: usize> TraceRing<N> {
-    /// Copies records from number `next` on, or from the oldest that is there, if there are at
-    /// least `least`. The core of the result is not set.
+    /// Copies records from number `next` on, or from the oldest one that still exists, if there are
+    /// at least `least`. The core of the result is not set.
     fn records_from(&self, next: u64, least: u64) -> Option<TraceRecords> {
         let head = self.head()?;
         let first = next.max((head + UNDER_WAY).saturating_sub(N as u64));
@@ -67,10 +68,10 @@ impl<const N: usize> TraceRing<N> {
             *record = self.slot(number);
             records.count += 1;
         }
-        // The loads of the slots come before that of `head`.
+        // Acquire: the loads of the slots come before that of `head`.
         fence(Ordering::Acquire);
         let whole = (self.head()? + UNDER_WAY).saturating_sub(N as u64);
-        // If the ring has gone on by more than its size since then, nothing is whole.
+        // If the writer has meanwhile pushed more than the ring holds, no record is complete.
         records.torn = whole.saturating_sub(first).min(records.count.into()) as u8;
         Some(records)
     }
@@ -106,8 +107,8 @@ mod tests {
     }
 
     proptest! {
-        /// For any writes between two frames, each record is sent once and in order, or
-        /// missing because it was overwritten.
+        /// For any writes between two frames, each record is sent once and in order, or is missing
+        /// because it was overwritten.
         #[test]
         fn numbers_show_what_was_overwritten(
             steps in prop::collection::vec((0usize..2, 0u64..20), 1..40)
@@ -123,7 +124,7 @@ mod tests {
                     let core = usize::from(sent.core);
                     prop_assert!(sent.first >= next[core] && sent.torn == 0);
                     if sent.first > next[core] {
-                        // No more is lost than must be.
+                        // No more records are lost than necessary.
                         prop_assert_eq!(sent.first, pushed[core] + 2 - 8);
                     }
                     for (number, record) in (sent.first..).zip(&sent.records[..sent.count.into()]) {

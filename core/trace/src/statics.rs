@@ -1,4 +1,4 @@
-//! What makes a ring a `static`.
+//! Constructors of rings that are a `static`.
 
 use crate::{
     recorder::{HEADER_WORDS, SLOT_WORDS, TraceRing},
@@ -6,7 +6,7 @@ use crate::{
 };
 
 impl<const N: usize> TraceRing<N> {
-    /// A ring that has not begun: zeros.
+    /// Returns a ring of zeros, whose core has not begun to write.
     #[must_use]
     pub const fn new() -> Self {
         Self {

@@ -1,4 +1,4 @@
-//! Rings, written and read.
+//! Tests that write and read rings.
 
 use crate::{
     reader::{Reader, RingEntry, RingFacts, RingMemory},
@@ -22,14 +22,14 @@ fn begun() -> TraceRing<SLOTS> {
     ring
 }
 
-/// The ring as a reader sees it.
+/// Returns the bytes of the ring as a reader sees them.
 fn bytes(mut ring: &TraceRing<SLOTS>) -> Vec<u8> {
     let mut bytes = vec![0; BYTES];
     assert!(ring.read(0, &mut bytes));
     bytes
 }
 
-/// The numbers of the records read, and how many were lost.
+/// Returns the numbers of the records read, and how many were lost.
 fn take(reader: &mut Reader, memory: &mut impl RingMemory) -> (Vec<u64>, u64) {
     let (mut numbers, mut lost) = (Vec::new(), 0);
     let taken = reader.take(memory, |entry| match entry {
@@ -86,7 +86,7 @@ fn the_header_is_as_documented() {
     };
     let bytes = bytes(&ring);
     assert_eq!(bytes[..HEADER], *header.as_bytes());
-    // A trace that was written years ago must still be read.
+    // A trace of an older version of weir must remain readable.
     let third: &[u8] = &[2, 0, 0, 0, 0, 0, 0, 0, 9, 0, 2, 0, 2, 0, 0, 0];
     assert_eq!(bytes[HEADER + 2 * SLOT..][..16], *third);
     let counts: &[u8] = &[6, 0, 0, 0, 0, 0, 0, 0, 10, 0, 0, 0, 0, 0, 2, 0];
@@ -110,7 +110,7 @@ fn a_damaged_slot_is_counted_and_passed_over() {
         push(&ring, number);
     }
     let mut bytes = bytes(&ring);
-    // Its sequence number.
+    // Changes a record's sequence number.
     bytes[HEADER + 3 * SLOT + 30] ^= 1;
     let mut entries = Vec::new();
     assert_eq!(Reader::new(BYTES).take(&mut bytes.as_slice(), |entry| entries.push(entry)), 8);
@@ -135,7 +135,7 @@ fn a_ring_of_somebody_else_is_left_alone() {
     frequency[24..32].fill(0);
     assert_eq!(take(&mut Reader::new(BYTES), &mut frequency.as_slice()), (vec![], 0));
     assert_eq!(take(&mut Reader::new(BYTES - SLOT), &mut good.as_slice()), (vec![], 0));
-    // Another ring than the one that was read before.
+    // The memory now holds another ring than the one that was read before.
     let mut reader = Reader::new(BYTES);
     assert_eq!(take(&mut reader, &mut good.as_slice()).0.len(), 8);
     let mut other = good.clone();

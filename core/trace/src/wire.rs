@@ -5,25 +5,25 @@
 //! wrapping sum of kind, length and payload. A console byte equal to `DLE` goes out twice. After a
 //! [`ConsoleMark`] frame the console bytes belong to the VM that it names.
 //!
-//! In the other direction a console byte goes to the VM that has the focus, `DLE DLE` is that byte
-//! itself, `DLE a VM` moves the focus, `DLE r` asks for [`What::SystemRuns`] and a round of
-//! [`VcpuCounters`] and [`Denials`], and `DLE t` for [`TraceRecords`]. [`PADDING`] means nothing;
-//! as a console byte it is `DLE` and itself.
+//! In the other direction a console byte goes to the VM that has the focus, `DLE DLE` is a console
+//! byte equal to `DLE`, `DLE a VM` moves the focus, `DLE r` asks for [`What::SystemRuns`] and a
+//! round of [`VcpuCounters`] and [`Denials`], and `DLE t` for [`TraceRecords`]. [`PADDING`] has no
+//! meaning; a console byte of its value is sent as `DLE` and that byte.
 
 use crate::record::Record;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Data link escape: the byte that starts a frame.
 pub const DLE: u8 = 0x10;
-/// Command from the host: the next byte names the VM that gets the console input.
+/// Command from the host: the next byte names the VM that gets the console input from now on.
 pub const FOCUS: u8 = b'a';
 /// Command from the host: send the counters now.
 pub const REPORT: u8 = b'r';
-/// Command from the host: send the records of the trace that are new. Until the system's end the
-/// last few of a core wait for more; then all are sent.
+/// Command from the host: send the trace's new records. Until the system's end the last few records
+/// of a core wait for further ones; then all are sent.
 pub const TRACE: u8 = b't';
-/// Means nothing. Behind a [`DLE`] of noise it is one key too many, where a command would become
-/// keys of another VM.
+/// A byte without meaning. After a stray [`DLE`] from noise it costs one superfluous key; a command
+/// in its place would become keys for the wrong VM.
 pub const PADDING: u8 = 0x1e;
 /// The VM number that stands for the hypervisor itself.
 pub const HYPERVISOR: u8 = 0xff;
@@ -50,8 +50,9 @@ pub enum FrameKind {
     Trace = 8,
 }
 
-/// From here on the console bytes are of VM `vm`; sent when the VM changes and after each line
-/// feed, so that the mark after a line has the time at which the line was complete.
+/// Announces that the console bytes from here on belong to VM `vm`. It is sent when the VM changes
+/// and after each line feed, so that the mark after a line has the time at which the line was
+/// complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct ConsoleMark {
@@ -63,7 +64,7 @@ pub struct ConsoleMark {
     pub dropped: u32,
 }
 
-/// Something that happened to a VM, or to the whole system.
+/// An event of a VM or of the whole system.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
 )]
@@ -77,24 +78,24 @@ pub struct WireEvent {
     pub vm: u8,
     /// The vCPU within the VM.
     pub vcpu: u8,
-    /// A [`FaultKind`], a [`Denial`], a [`Regulator`], the number of this boot, by `what`.
+    /// By `what`: a [`FaultKind`], a [`Denial`], a [`Regulator`] or the number of this boot.
     pub detail: u32,
     /// ESR_EL2 of a fault, the function number of a refused call, the encoding of a register, a
-    /// [`dma_syndrome`], or see [`What::Regulator`]. In an event of the whole system, the identity
-    /// of the image that runs.
+    /// [`dma_syndrome`], or the number that [`What::Regulator`] describes. In an event of the whole
+    /// system, the identity of the running image.
     pub syndrome: u64,
-    /// The IPA of a fault, the address that a device used.
+    /// The IPA of a fault, or the address that a device accessed.
     pub address: u64,
     /// The guest's program counter.
     pub pc: u64,
-    /// ESR_EL1 at the time of a fault: what the guest itself was busy with.
+    /// ESR_EL1 at the time of a fault: the exception that the guest itself was handling.
     pub guest_syndrome: u64,
     /// ELR_EL1 at the time of a fault.
     pub guest_elr: u64,
 }
 
 impl WireEvent {
-    /// Returns the identity of the image that runs, which events of the whole system name.
+    /// Returns the identity of the running image, which is in events of the whole system.
     #[must_use]
     pub fn image_id(&self) -> Option<u64> {
         let of_system = matches!(
@@ -105,14 +106,14 @@ impl WireEvent {
     }
 }
 
-/// [`WireEvent::syndrome`] of [`Denial::Dma`]: the SMMU's event number in bits 7:0, bit 8 for a
-/// write, the stream in bits 63:32.
+/// Returns [`WireEvent::syndrome`] of [`Denial::Dma`]: the SMMU's event number in bits 7:0, bit 8
+/// for a write, the stream in bits 63:32.
 #[must_use]
 pub const fn dma_syndrome(stream: u32, write: bool, number: u8) -> u64 {
     (stream as u64) << 32 | (write as u64) << 8 | number as u64
 }
 
-/// What an [`WireEvent`] is about.
+/// The subject of a [`WireEvent`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
 pub enum What {
@@ -120,30 +121,30 @@ pub enum What {
     SystemStart = 1,
     /// A VM begins a boot; `detail` counts from 0.
     VmStart = 2,
-    /// The VM asked for PSCI SYSTEM_OFF, or its last vCPU went off.
+    /// The VM called PSCI SYSTEM_OFF, or its last vCPU was turned off.
     VmOff = 3,
-    /// The VM asked for PSCI SYSTEM_RESET.
+    /// The VM called PSCI SYSTEM_RESET.
     VmReset = 4,
-    /// The VM did what ends a boot; `detail` is a [`FaultKind`].
+    /// A fault ended a boot of the VM; `detail` is a [`FaultKind`].
     VmFault = 5,
-    /// The VM was stopped for good, by `on_fault`.
+    /// The VM was stopped for good, as its `on_fault` demands.
     VmHalted = 6,
     /// The first [`Denial`] of its kind in this boot; `detail` says which.
     Denied = 7,
-    /// The system ends: every VM is off, or one had `on_fault = "stop-system"`.
+    /// The system ends: every VM is off, or one with `on_fault = "stop-system"` had a fault.
     SystemStop = 8,
-    /// The VM starts, and the broker of its flows is not ready: it was waited for as long as it may
-    /// take.
+    /// The VM starts although the broker of its flows is not ready: EL2 has waited for the broker
+    /// as long as it may.
     BrokerLate = 9,
     /// The system runs: the answer to a request for the counters.
     SystemRuns = 10,
     /// The firmware was asked to limit the DMA engine: `detail` is a [`Regulator`], `syndrome` the
-    /// level that is set, the version of the firmware's call, or its error.
+    /// level that is set, the version of the firmware's call, or the firmware's error.
     Regulator = 11,
 }
 
 impl What {
-    /// The name in reports, or none for a number from a newer hypervisor.
+    /// Returns the event with this number, or `None` for a number from a newer hypervisor.
     #[must_use]
     pub fn from_number(number: u16) -> Option<Self> {
         use What::{
@@ -299,7 +300,7 @@ pub const EXIT_CAUSES: usize = ExitCause::ALL.len();
 /// Number of [`Denial`]s.
 pub const DENIALS: usize = Denial::ALL.len();
 
-/// What one vCPU did since the system started, its VM's earlier boots included.
+/// Counters of one vCPU since the system started, including the VM's earlier boots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct VcpuCounters {
@@ -313,12 +314,12 @@ pub struct VcpuCounters {
     pub state: u8,
     /// Zero.
     pub reserved: u8,
-    /// Boots that the VM has ended (by reset or by fault) and been restarted from.
+    /// Number of the VM's boots that ended (by reset or by fault) and were followed by another.
     pub restarts: u32,
     /// Exits by [`ExitCause`].
     pub exits: [u64; EXIT_CAUSES],
-    /// Times that virtual interrupts were put into list registers: by one physical interrupt, or by
-    /// what other vCPUs sent.
+    /// How often virtual interrupts were put into list registers, for one physical interrupt or for
+    /// messages of other vCPUs.
     pub injected: u64,
 }
 
@@ -351,8 +352,8 @@ counted! {
 /// Number of [`FaultKind`]s.
 pub const FAULT_KINDS: usize = FaultKind::ALL.len();
 
-/// What became of one VM since the system started, as EL2 counted it. Records of events can be
-/// lost; these counts are sent again with each round of counters and at the system's end.
+/// The boots of one VM since the system started, as EL2 counted them. Records of events can be
+/// lost, but these counts are sent again with each round of counters and at the system's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Boots {
@@ -374,7 +375,7 @@ pub struct Boots {
     pub faults: [u64; FAULT_KINDS],
 }
 
-/// What one VM was refused since the system started, by [`Denial`].
+/// Denied actions of one VM since the system started, by [`Denial`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Denials {
@@ -384,23 +385,23 @@ pub struct Denials {
     pub vm: u32,
     /// Zero.
     pub reserved: u32,
-    /// How often, by [`Denial`].
+    /// Number of denials, by [`Denial`].
     pub counts: [u64; DENIALS],
 }
 
-/// What became of a flow's packets since the system started.
+/// Counts of a flow's packets since the system started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct FlowCounts {
     /// Nanoseconds since the hypervisor started.
     pub time_ns: u64,
-    /// Its place in the system file, where a flow to several receivers counts once for each.
+    /// The flow's place in the system file, where a flow to several receivers counts once for each.
     pub flow: u32,
-    /// How often its receiver was dropped, being one of several, as it kept the others waiting.
+    /// How often the flow's receiver was dropped because it kept a flow's other receivers waiting.
     pub dropped: u32,
     /// Packets that arrived.
     pub packets: u64,
-    /// Packets that were given up, as an end was reset.
+    /// Packets that were given up because the sender or the receiver was reset.
     pub lost: u64,
     /// The longest time from the later of a packet's notification and its eligibility to its
     /// receiver's interrupt, in ns.
@@ -409,14 +410,14 @@ pub struct FlowCounts {
     pub least_ns: u64,
     /// Packets with a latency above the flow's deadline; 0 without a deadline.
     pub late: u64,
-    /// The number of the first packet that took [`FlowCounts::observed_max_ns`], counted from 1; 0
-    /// without a packet.
+    /// The number of the first packet with a latency of [`FlowCounts::observed_max_ns`], counted
+    /// from 1; 0 without a packet.
     pub observed_max_packet: u64,
     /// When that packet arrived, in nanoseconds since the hypervisor started.
     pub observed_max_arrived_ns: u64,
 }
 
-/// What became of the frames of a VM's network device since the system started.
+/// Counts of the frames of a VM's network device since the system started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct PortCounts {
@@ -426,22 +427,22 @@ pub struct PortCounts {
     pub vm: u32,
     /// Zero.
     pub reserved: u32,
-    /// Frames that it sent, and that were passed on.
+    /// Frames that the VM sent and that were passed on.
     pub sent: u64,
-    /// Frames that it received.
+    /// Frames that the VM received.
     pub received: u64,
-    /// Frames that it sent and that were dropped, as they were more than it may send.
+    /// Frames that were dropped because the VM sent more than it may.
     pub over_rate: u64,
-    /// Frames that it sent and that were none, or said to be another's.
+    /// Frames that the VM sent and that were malformed or had the address of another sender.
     pub refused: u64,
-    /// Frames for it that were dropped, as it had no buffer for them, or did not run.
+    /// Frames for the VM that were dropped because it had no buffer for them or did not run.
     pub missed: u64,
 }
 
-/// Records of a [`TraceRecords`].
+/// Maximum number of records in a [`TraceRecords`].
 pub const TRACE_RECORDS: usize = 6;
 
-/// Records of a core's trace, in their order.
+/// Consecutive records of a core's trace.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
 )]
@@ -449,18 +450,18 @@ pub const TRACE_RECORDS: usize = 6;
 pub struct TraceRecords {
     /// The core.
     pub core: u8,
-    /// How many records there are.
+    /// Number of records.
     pub count: u8,
-    /// How many of these, the first ones, were overwritten while they were copied.
+    /// Number of records, from the first on, that were overwritten while they were copied.
     pub torn: u8,
     /// Zeros.
     pub reserved: [u8; 5],
-    /// The number of the first, counted from 0 since the core began. Numbers that are left out were
-    /// overwritten.
+    /// Number of the first record, counted from 0 since the core began. Records whose numbers are
+    /// missing were overwritten.
     pub first: u64,
-    /// Ticks of the counter a second.
+    /// The counter's frequency in ticks per second.
     pub frequency: u64,
-    /// The counter at the hypervisor's start.
+    /// The counter's value at the hypervisor's start.
     pub zero: u64,
     /// The records.
     pub records: [Record; TRACE_RECORDS],
@@ -471,7 +472,7 @@ const _: () = assert!(size_of::<TraceRecords>() < 256);
 const _: () = assert!(size_of::<VcpuCounters>() < 256 && size_of::<Denials>() < 256);
 const _: () = assert!(size_of::<Boots>() < 256);
 
-/// Puts a frame on the wire, by calls of `out` with its parts.
+/// Sends a frame by calling `out` with each of its parts.
 pub fn frame(kind: FrameKind, payload: &(impl IntoBytes + Immutable), mut out: impl FnMut(&[u8])) {
     let payload = payload.as_bytes();
     let length = payload.len() as u8;
@@ -482,22 +483,22 @@ pub fn frame(kind: FrameKind, payload: &(impl IntoBytes + Immutable), mut out: i
     out(&[sum]);
 }
 
-/// Returns the wrapping sum of at most 255 bytes. EL2 sums up frames while interrupts are masked,
-/// so eight bytes at a time.
+/// Returns the wrapping sum of at most 255 bytes. It adds eight bytes at a time, because EL2
+/// computes the sums of frames with interrupts masked.
 fn sum_of(bytes: &[u8]) -> u8 {
     const EVEN: u64 = 0x00ff_00ff_00ff_00ff;
     let (words, rest) = bytes.as_chunks::<8>();
-    // Four sums of 16 bits.
+    // Four sums of 16 bits each.
     let sums = words.iter().fold(0u64, |sums, word| {
         let word = u64::from_le_bytes(*word);
         sums.wrapping_add(word & EVEN).wrapping_add(word >> 8 & EVEN)
     });
-    // The uppermost 16 bits of the product are the sum of the four.
+    // The uppermost 16 bits of the product are the sum of the four sums.
     let sum = (sums.wrapping_mul(0x0001_0001_0001_0001) >> 48) as u8;
     rest.iter().fold(sum, |sum, &byte| sum.wrapping_add(byte))
 }
 
-/// Finds the ends of frames, for a forwarder of bytes that may stop only between frames.
+/// Finds the ends of frames, for code that forwards bytes and may stop only between frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Framing {
     /// Not in a frame.
@@ -507,12 +508,12 @@ pub enum Framing {
     Escape,
     /// After the kind.
     Length,
-    /// So many bytes, the sum included, are to come.
+    /// This many bytes of the frame, including the sum, are still to come.
     Payload(u16),
 }
 
 impl Framing {
-    /// What follows `byte`.
+    /// Returns the state after `byte`.
     #[inline]
     #[must_use]
     pub fn after(self, byte: u8) -> Self {

@@ -25,7 +25,7 @@ const CR_RX_OFF: u32 = 1 << 3;
 /// CR.TXEN: the transmitter is on.
 pub const CR_TX_ON: u32 = 1 << 4;
 const CR_TX_OFF: u32 = 1 << 5;
-/// Both directions are on, and neither is off.
+/// Both directions are switched on, and the bits that switch them off are clear.
 const CR_ON: u32 = CR_RX_ON | CR_TX_ON;
 const CR_SWITCHES: u32 = CR_ON | CR_RX_OFF | CR_TX_OFF;
 
@@ -44,7 +44,8 @@ const SR_TX_EMPTY: u32 = 1 << 3;
 pub const SR_TX_FULL_BIT: u32 = 4;
 const SR_TX_ACTIVE: u32 = 1 << 11;
 
-/// Reads of a status until the driver gives up: 64 bytes at 115200 Bd take 5.6 ms.
+/// Maximum number of reads of a status before the driver gives up: 64 bytes at 115200 Bd take 5.6
+/// ms.
 const PATIENCE: u32 = 1 << 20;
 
 /// A UART with these registers.
@@ -124,7 +125,7 @@ impl<R: UartRegisters> Cadence<R> {
     pub fn read(&mut self) -> Option<u8> {
         if !self.has_input() {
             self.registers.write(ISR, RX_TRIGGER);
-            // The write above cleared the interrupt of a byte that arrived just before it.
+            // The write above may have cleared the interrupt of a byte that arrived just before it.
             if !self.has_input() {
                 return None;
             }
@@ -156,8 +157,8 @@ impl<R: UartRegisters> Cadence<R> {
     }
 }
 
-/// BAUDGEN and BAUDDIV for the rate closest to `rate` Bd: a bit takes BAUDGEN * (BAUDDIV + 1)
-/// cycles of the reference clock, BAUDGEN is 1 to 65535 and BAUDDIV 4 to 255.
+/// Returns BAUDGEN and BAUDDIV for the rate closest to `rate` Bd: a bit takes BAUDGEN * (BAUDDIV +
+/// 1) cycles of the reference clock, BAUDGEN is 1 to 65535 and BAUDDIV 4 to 255.
 const fn divisors(clock: u32, rate: u32) -> (u32, u32) {
     let (mut best, mut least) = ((1, 4), u32::MAX);
     let mut divider = 4;
@@ -184,9 +185,9 @@ mod tests {
         writes: Vec<(u64, u32)>,
         control: u32,
         input: VecDeque<u8>,
-        /// SR without the receive bits, per read; the last value repeats.
+        /// Values of SR without the receive bits, one for each read; the last value repeats.
         status: VecDeque<u32>,
-        /// Arrives when ISR is written.
+        /// A byte that arrives when ISR is written.
         late: Option<u8>,
     }
 
@@ -259,7 +260,7 @@ mod tests {
         let mut uart = Cadence::new(&mut recording);
         let taken: Vec<u8> = std::iter::from_fn(|| uart.read()).collect();
         assert_eq!(taken, b"abc");
-        // The last write is behind the last byte.
+        // The last write comes after the last byte was taken.
         assert_eq!(recording.writes, [(ISR, RX_TRIGGER), (ISR, RX_TRIGGER)]);
     }
 

@@ -1,5 +1,5 @@
-//! Quantities and identifiers with their kind in the type, each defined once for the hypervisor,
-//! the tools and the simulator.
+//! Quantities and identifiers that have a type for each kind. Each is defined once for the
+//! hypervisor, the tools and the simulator.
 //!
 //! A quantity is a 64-bit integer in its base unit. It is written with the largest unit that
 //! divides it, and [`Bytes::parse`] and its siblings read that text back:
@@ -38,7 +38,7 @@ macro_rules! quantity {
 quantity! {
     /// A number of bytes.
     Bytes;
-    /// An intermediate physical address: what a VM takes for a physical one.
+    /// An intermediate physical address, which a VM uses like a physical one.
     Ipa;
     /// A physical address of the board.
     Pa;
@@ -58,7 +58,7 @@ impl Events {
         Self(self.0.saturating_add(other.0))
     }
 
-    /// Returns the events of `times` times as many, at most `u64::MAX`.
+    /// Returns the number multiplied by `times`, at most `u64::MAX`.
     #[inline]
     #[must_use]
     pub const fn saturating_mul(self, times: u64) -> Self {
@@ -71,7 +71,7 @@ impl Events {
 pub struct CoreId(pub u8);
 
 impl CoreId {
-    /// Returns its place in an array of cores.
+    /// Returns the core's place in an array of cores.
     #[inline]
     #[must_use]
     pub const fn index(self) -> usize {
@@ -88,7 +88,7 @@ pub struct VcpuId(pub u8);
 pub struct Cid(pub u64);
 
 impl Cid {
-    /// The first VM's; those below are reserved (virtio 1.2, section 5.10.4).
+    /// The first VM's context identifier; lower ones are reserved (virtio 1.2, section 5.10.4).
     const FIRST_VM: u64 = 3;
 
     /// Returns the context identifier of the system's VM `vm`.
@@ -113,14 +113,14 @@ impl Cid {
 pub struct IntId(pub u32);
 
 impl IntId {
-    /// Whether it is an SGI, which software sends.
+    /// Whether the interrupt is an SGI, which software sends.
     #[inline]
     #[must_use]
     pub const fn is_sgi(self) -> bool {
         self.0 < 16
     }
 
-    /// Whether each core has its own: an SGI or a PPI.
+    /// Whether each core has its own interrupt with this number: an SGI or a PPI.
     #[inline]
     #[must_use]
     pub const fn is_private(self) -> bool {
@@ -133,7 +133,7 @@ impl IntId {
 pub struct VmId(pub u8);
 
 impl VmId {
-    /// Returns its place in an array of VMs.
+    /// Returns the VM's place in an array of VMs.
     #[inline]
     #[must_use]
     pub const fn index(self) -> usize {

@@ -1,4 +1,4 @@
-//! Quantities as a person writes them.
+//! Text forms of quantities.
 
 use crate::{Bytes, BytesPerSec, Cid, CoreId, Events, IntId, Ipa, Nanos, Pa, VcpuId};
 use core::fmt;
@@ -17,12 +17,12 @@ const RATES: [(&str, u64); 8] = [
     ("B/s", 1),
 ];
 
-/// Why a text is not a quantity.
+/// Reason why a text is not a quantity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BadQuantity<'a> {
     /// The text does not begin with a decimal integer.
     Number,
-    /// There is no unit behind the digits.
+    /// There is no unit after the digits.
     NoUnit,
     /// The unit is unknown.
     Unit(&'a str),

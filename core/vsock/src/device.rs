@@ -1,5 +1,5 @@
-//! The state of a socket or a network device, for either transport: status (virtio 1.2,
-//! section 2.1), features (2.2), queues (2.6) and what it interrupts for (4.1.4.5, 4.2.2).
+//! The state of a socket or a network device, for either transport: status (virtio 1.2, section
+//! 2.1), features (2.2), queues (2.6) and the reasons for interrupts (4.1.4.5, 4.2.2).
 
 use crate::{
     memory::Ram,
@@ -7,14 +7,14 @@ use crate::{
 };
 use weir_units::Cid;
 
-/// Number of the queue by which the driver receives.
+/// Number of the driver's receive queue.
 pub const RX: usize = 0;
-/// Number of the queue by which the driver sends.
+/// Number of the driver's transmit queue.
 pub const TX: usize = 1;
-/// Most queues: receive, transmit, and a socket device's events.
+/// Maximum number of queues: receive, transmit, and a socket device's events.
 pub const QUEUES: usize = 3;
 
-/// What a device is, with what its configuration says.
+/// The kind of a device with the contents of its configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeviceKind {
     /// A socket device (section 5.10): the guest's context identifier.
@@ -24,7 +24,7 @@ pub enum DeviceKind {
 }
 
 impl DeviceKind {
-    /// The device's type (section 5).
+    /// Returns the number of the device's type (section 5).
     pub(crate) const fn number(self) -> u32 {
         match self {
             Self::Network(_) => 1,
@@ -51,7 +51,7 @@ impl DeviceKind {
             }
     }
 
-    /// The configuration (sections 5.1.4 and 5.10.4).
+    /// Returns the configuration (sections 5.1.4 and 5.10.4).
     const fn configuration(self) -> u64 {
         match self {
             Self::Network(mac) => mac,
@@ -68,26 +68,26 @@ const VERSION_1: u64 = 1 << 32;
 const DRIVER_OK: u8 = 4;
 const FEATURES_OK: u8 = 8;
 const NEEDS_RESET: u8 = 64;
-/// What a driver can set: ACKNOWLEDGE, DRIVER, DRIVER_OK, FEATURES_OK, FAILED.
+/// Status bits that a driver can set: ACKNOWLEDGE, DRIVER, DRIVER_OK, FEATURES_OK, FAILED.
 const DRIVERS: u8 = 1 | 2 | DRIVER_OK | FEATURES_OK | 128;
 
-/// [`Device::interrupt`]: buffers were returned.
+/// Bit of `Device::interrupt`: buffers were returned.
 const USED: u32 = 1;
-/// [`Device::interrupt`]: status or configuration changed.
+/// Bit of `Device::interrupt`: status or configuration changed.
 const CHANGED: u32 = 2;
 
-/// What a write asks the device to do.
+/// The reaction that a register access requires of the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// Nothing.
     None,
-    /// The interrupt's level may have changed.
+    /// Update the interrupt, whose level may have changed.
     Line,
     /// Serve this queue, which is in use.
     Notified(usize),
-    /// Other queues are in use than before.
+    /// Look at the queues again: others are in use than before.
     Queues,
-    /// All queues were reset, or none is served until they are: forget all chains.
+    /// Forget all chains: all queues were reset, or none is served until the driver resets them.
     Reset,
 }
 
@@ -96,9 +96,9 @@ pub enum Effect {
 pub(crate) enum Area {
     /// The descriptors.
     Descriptors,
-    /// What the driver makes available.
+    /// The ring of the driver's available buffers.
     Available,
-    /// What the device has used.
+    /// The ring of the buffers that the device has used.
     Used,
 }
 
@@ -106,7 +106,7 @@ pub(crate) enum Area {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Device {
     kind: DeviceKind,
-    /// The size of a queue that the driver has given none.
+    /// Size of a queue for which the driver has set none.
     usual: u16,
     status: u8,
     pub(crate) interrupt: u32,
@@ -116,7 +116,7 @@ pub struct Device {
 }
 
 impl Device {
-    /// After a reset; a queue has `usual` entries if the driver does not say how many.
+    /// Returns a device after a reset. A queue has `usual` entries if the driver sets no size.
     pub(crate) const fn new(kind: DeviceKind, usual: u16) -> Self {
         Self {
             kind,
@@ -129,36 +129,37 @@ impl Device {
         }
     }
 
-    /// What it is.
+    /// Returns the device's kind.
     #[must_use]
     pub const fn kind(&self) -> DeviceKind {
         self.kind
     }
 
-    /// Queue `index` while it is in use: the driver runs and has set it up, and the device works.
+    /// Returns queue `index` if it is in use: the driver runs and has set it up, and the device is
+    /// not broken.
     pub fn queue(&mut self, index: usize) -> Option<&mut Queue> {
         let running = self.status & (DRIVER_OK | NEEDS_RESET) == DRIVER_OK;
         self.queues.get_mut(index)?.as_mut().filter(|_| running)
     }
 
-    /// Whether a queue is in use.
+    /// Whether any queue is in use.
     pub(crate) fn is_in_use(&self) -> bool {
         let running = self.status & (DRIVER_OK | NEEDS_RESET) == DRIVER_OK;
         running && self.queues.iter().any(Option::is_some)
     }
 
-    /// Whether it has something to interrupt for.
+    /// Whether the device has a reason to interrupt.
     #[must_use]
     pub const fn interrupts(&self) -> bool {
         self.interrupt != 0
     }
 
-    /// Says that buffers were returned.
+    /// Notes that buffers were returned.
     pub fn signal_used(&mut self) {
         self.interrupt |= USED;
     }
 
-    /// A ring made no sense: nothing goes on until the driver resets the device (section 2.1.2).
+    /// Stops the device until the driver resets it, because a ring is invalid (section 2.1.2).
     pub fn break_down(&mut self) {
         self.status |= NEEDS_RESET;
         if self.status & DRIVER_OK != 0 {
@@ -172,23 +173,23 @@ impl Device {
         self.status & NEEDS_RESET != 0
     }
 
-    /// The status register.
+    /// Returns the status register.
     pub(crate) const fn status(&self) -> u8 {
         self.status
     }
 
-    /// Word `select` of the features that the device offers.
+    /// Returns word `select` of the features that the device offers.
     pub(crate) const fn offered(&self, select: u32) -> u32 {
         word(self.kind.features(), select)
     }
 
-    /// Word `select` of the features that the driver has accepted.
+    /// Returns word `select` of the features that the driver has accepted.
     pub(crate) const fn accepted(&self, select: u32) -> u32 {
         word(self.driver_features, select)
     }
 
-    /// The driver accepts word `select` of the features. Its choice stands once FEATURES_OK is set
-    /// (section 3.1.1).
+    /// Handles the driver's choice of word `select` of the features. The choice can't be changed
+    /// once FEATURES_OK is set (section 3.1.1).
     pub(crate) fn accept(&mut self, select: u32, value: u32) {
         let shift = match select {
             0 => 0,
@@ -201,13 +202,13 @@ impl Device {
         }
     }
 
-    /// The driver writes the status register.
+    /// Handles the driver's write of the status register.
     pub(crate) fn set_status(&mut self, value: u8) -> Effect {
         if value == 0 {
             *self = Self::new(self.kind, self.usual);
             return Effect::Reset;
         }
-        // A driver sets bits and takes none back but by a reset (section 2.1.1).
+        // A driver only sets bits; it clears them only by a reset (section 2.1.1).
         let mut new = self.status | value & DRIVERS;
         let agreed = self.driver_features & !self.kind.features() == 0
             && self.driver_features & VERSION_1 != 0;
@@ -222,12 +223,12 @@ impl Device {
         if runs { Effect::Queues } else { Effect::None }
     }
 
-    /// Most entries of queue `index`; 0 if there is none.
+    /// Returns the maximum number of entries of queue `index`; 0 if there is no such queue.
     pub(crate) const fn most(&self, index: usize) -> u16 {
         if index < self.kind.queues() { MAX_SIZE } else { 0 }
     }
 
-    /// The layout of queue `index` as the driver has written it so far.
+    /// Returns the layout of queue `index` as the driver has written it so far.
     pub(crate) fn layout(&self, index: usize) -> Option<&Layout> {
         self.layouts.get(index)
     }
@@ -237,20 +238,20 @@ impl Device {
         self.queues.get(index).is_some_and(Option::is_some)
     }
 
-    /// The layout of a queue that can be changed: there is one, and it is not in use.
+    /// Returns the layout of a queue if it can be changed: the queue exists and is not set up.
     fn open_layout(&mut self, index: usize) -> Option<&mut Layout> {
         let open = index < self.kind.queues() && !self.is_ready(index);
         if open { self.layouts.get_mut(index) } else { None }
     }
 
-    /// The driver says how many entries queue `index` has; what is no size at all makes none.
+    /// Sets the number of entries of queue `index`. An invalid number is noted as 0.
     pub(crate) fn set_size(&mut self, index: usize, value: u32) {
         if let Some(layout) = self.open_layout(index) {
             layout.size = u16::try_from(value).unwrap_or(0);
         }
     }
 
-    /// The driver writes the upper or the lower half of where an area of queue `index` is.
+    /// Sets the upper or the lower half of the address of an area of queue `index`.
     pub(crate) fn place(&mut self, index: usize, area: Area, high: bool, value: u32) {
         let Some(layout) = self.open_layout(index) else { return };
         let address = match area {
@@ -262,8 +263,8 @@ impl Device {
         *address = *address & !(u64::from(u32::MAX) << shift) | u64::from(value) << shift;
     }
 
-    /// The driver sets queue `index` up. It is ready when its layout is one, after the features
-    /// were agreed on, and until the device is reset.
+    /// Handles the driver's request to set up queue `index`. The queue is ready if its layout is
+    /// valid and the features have been agreed on, and it stays so until the device is reset.
     pub(crate) fn set_up(&mut self, index: usize, memory: &impl Ram) -> Effect {
         let (Some(layout), Some(queue)) = (self.layouts.get(index), self.queues.get_mut(index))
         else {
@@ -280,8 +281,8 @@ impl Device {
         Effect::None
     }
 
-    /// The driver takes the readiness of queue `index` back. One queue is not stopped alone: the
-    /// driver must reset the device before it goes on (sections 2.1.2 and 4.2.2.1).
+    /// Handles the driver's withdrawal of the readiness of queue `index`. A queue is not stopped
+    /// alone: the driver must reset the device before it continues (sections 2.1.2 and 4.2.2.1).
     pub(crate) fn stop(&mut self, index: usize) -> Effect {
         if self.queues.get_mut(index).and_then(Option::take).is_none() {
             return Effect::None;

@@ -1,35 +1,36 @@
-//! Which packets a system's flows allow.
+//! The check which packets a system's flows allow.
 //!
-//! A flow is a sender, a receiver and the receiver's port. Its data go one way; the control packets
-//! of its connections go both ways, and only the sender asks for a connection.
+//! A flow is a sender, a receiver and the receiver's port. Its data go only from the sender to the
+//! receiver. The control packets of its connections go both ways, but only the sender may request a
+//! connection.
 
 use crate::vsock::{Header, Operation};
 use weir_units::Cid;
 
-/// What a flow allows.
+/// The sender, the receiver and the port of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlowRule {
     /// The sender's context identifier.
     pub from: Cid,
-    /// The receiver's.
+    /// The receiver's context identifier.
     pub to: Cid,
     /// The receiver's port.
     pub port: u32,
 }
 
-/// What becomes of a packet. Flows are told by their place in the list of rules.
+/// How a packet is treated. A flow is identified by its place in the list of rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PacketVerdict {
-    /// Transferred by its deadline, as a packet of this flow: data, and what must not overtake
-    /// them.
+    /// It is transferred by its deadline as a packet of this flow: data, or a packet that must not
+    /// overtake data.
     Transfer(usize),
-    /// Passed at once, as a control packet of this flow.
+    /// It is passed on at once as a control packet of this flow.
     Pass(usize),
-    /// Answered with a reset.
+    /// It is answered with a reset.
     Refuse,
 }
 
-/// Judges a packet by the first rule that it falls under. `operation` is the header's.
+/// Judges a packet by the first rule that applies to it. `operation` is the one in the header.
 #[must_use]
 pub fn admit(
     rules: impl IntoIterator<Item = FlowRule>,
@@ -42,7 +43,7 @@ pub fn admit(
         let back =
             (rule.to, rule.from, rule.port) == (header.src_cid, header.dst_cid, header.src_port);
         match operation {
-            // An end that overtook data would cut them off.
+            // If the end of a connection overtook data, the data would be lost.
             Operation::Data | Operation::Shutdown | Operation::Reset if forth => {
                 return PacketVerdict::Transfer(flow);
             }

@@ -7,10 +7,10 @@ use crate::{
     queue::Queue,
 };
 
-/// Bytes of the registers with the configuration.
+/// Length of the registers, including the configuration, in bytes.
 pub const LEN: u64 = 0x200;
 
-/// The register by which the driver notifies a queue, QueueNotify.
+/// The register QueueNotify, by which the driver notifies the device of a queue.
 pub const NOTIFY: u64 = 0x050;
 const CONFIG: u64 = 0x100;
 /// `weir` in ASCII.
@@ -26,7 +26,7 @@ pub struct MmioRegisters {
 }
 
 impl MmioRegisters {
-    /// Of a device of `kind`, after a reset.
+    /// Returns the registers of a device of `kind` after a reset.
     #[must_use]
     pub const fn new(kind: DeviceKind) -> Self {
         Self {
@@ -37,7 +37,7 @@ impl MmioRegisters {
         }
     }
 
-    /// The device behind them.
+    /// Returns the device.
     pub const fn device(&mut self) -> &mut Device {
         &mut self.device
     }
@@ -47,7 +47,7 @@ impl MmioRegisters {
         self.device.queue(index)
     }
 
-    /// The interrupt's level.
+    /// Whether the device asserts its interrupt.
     #[must_use]
     pub const fn line(&self) -> bool {
         self.device.interrupts()
@@ -69,8 +69,8 @@ impl MmioRegisters {
         self.device.is_broken()
     }
 
-    /// Reads `size` bytes (1, 2, 4 or 8) at `offset`. What is no register is zero; those below the
-    /// configuration are read by words.
+    /// Reads `size` bytes (1, 2, 4 or 8) at `offset`. Returns zero where there is no register.
+    /// Registers below the configuration can only be read as words.
     #[must_use]
     pub fn read(&self, offset: u64, size: u64) -> u64 {
         if let Some(at) = offset.checked_sub(CONFIG) {
@@ -96,8 +96,8 @@ impl MmioRegisters {
         })
     }
 
-    /// Writes `size` bytes at `offset`. What is no register, or read-only, or not written by words,
-    /// is left as it is.
+    /// Writes `size` bytes at `offset`. Does nothing if there is no register, if it is read-only,
+    /// or if the access is not a word.
     pub fn write(&mut self, offset: u64, size: u64, value: u64, memory: &impl Ram) -> Effect {
         if size != 4 {
             return Effect::None;

@@ -1,23 +1,23 @@
-//! Frames of a network device (virtio 1.2, section 5.1) without offloads, and which of a switch's
-//! ports they are for.
+//! Frames of a network device (virtio 1.2, section 5.1) without offloads, and the choice of the
+//! switch ports that a frame goes to.
 
 use crate::{
     memory::GuestMemory,
     queue::{Broken, Chain, Direction, Found, Queue, STRIDE},
 };
 
-/// Bytes of what stands before a frame (section 5.1.6): zeros, as there are no offloads, but for
-/// the number of buffers.
+/// Length in bytes of the header before a frame (section 5.1.6): all zeros except the number of
+/// buffers, because there are no offloads.
 pub const HEADER_LEN: usize = 12;
-/// What stands before a frame that a driver receives.
+/// The header before a frame that a driver receives.
 const RECEIVED: [u8; HEADER_LEN] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0];
-/// Bytes of the two addresses and the type.
+/// Length in bytes of the two addresses and the type, the shortest frame.
 pub const LEAST_FRAME: usize = 14;
-/// Most bytes of a frame: a payload of 1500, without a tag.
+/// Length in bytes of the longest frame: one with a payload of 1500 bytes, without a tag.
 pub const MOST_FRAME: usize = 1514;
 
-/// A frame with its header, copied out of a driver's buffers: what is checked is what is passed
-/// on.
+/// A frame with its header, copied out of a driver's buffers, so that the checked bytes are those
+/// that are passed on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EthernetFrame {
     bytes: [u8; HEADER_LEN + MOST_FRAME],
@@ -25,16 +25,16 @@ pub struct EthernetFrame {
 }
 
 impl EthernetFrame {
-    /// Room for one.
+    /// An empty buffer for a frame.
     pub const EMPTY: Self = Self { bytes: [0; HEADER_LEN + MOST_FRAME], len: HEADER_LEN };
 
-    /// The frame, without its header.
+    /// Returns the frame without its header.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         self.bytes.get(HEADER_LEN..self.len).unwrap_or(&[])
     }
 
-    /// The station that it is for, and the one that it says it is from; see [`Station::mac`].
+    /// Returns the frame's destination and source addresses in the format of [`Station::mac`].
     #[must_use]
     pub fn addresses(&self) -> (u64, u64) {
         let mac = |at: usize| {
@@ -44,14 +44,14 @@ impl EthernetFrame {
         (mac(0), mac(6))
     }
 
-    /// Forgets the frame: the next one is copied here.
+    /// Forgets the frame, so that the next one can be copied here.
     pub const fn clear(&mut self) {
         self.len = 0;
     }
 
-    /// Copies what the driver sends with `chain`, which `queue` has, behind what was copied before.
-    /// Returns whether it is a frame; none if the chain is longer than one walk. Then this is to be
-    /// called again.
+    /// Copies the next part of the frame that the driver sends with `chain`, a chain of `queue`.
+    /// Returns whether the data are a valid frame, or `None` if the chain is longer than one walk;
+    /// this must then be called again.
     ///
     /// # Errors
     ///
@@ -70,7 +70,7 @@ impl EthernetFrame {
             };
             let room = self.bytes.get_mut(self.len..).unwrap_or(&mut []);
             if room.is_empty() {
-                // It is longer than a frame.
+                // The data are longer than a frame.
                 return Ok(Some(false));
             }
             let len = room.len().min(segment.len as usize);
@@ -78,14 +78,14 @@ impl EthernetFrame {
             chain.pass(len as u32);
             self.len += len;
         }
-        // The sender's goes nowhere: the receiver's is of one buffer, and of no offload.
+        // The sender's header is not passed on: the receiver's says one buffer and no offload.
         self.bytes[..HEADER_LEN].copy_from_slice(&RECEIVED);
         Ok(Some(self.len >= HEADER_LEN + LEAST_FRAME))
     }
 }
 
-/// Takes the next chain that the driver sends; if there is none, asks for a notification of the
-/// next.
+/// Takes the next chain that the driver sends; if there is none, asks the driver to notify the
+/// device of the next one.
 ///
 /// # Errors
 ///
@@ -98,7 +98,7 @@ pub fn take(queue: &mut Queue, memory: &mut impl GuestMemory) -> Result<Option<C
     Ok(taken)
 }
 
-/// A receive buffer that gets a frame.
+/// A receive buffer that is being filled with a frame.
 #[derive(Clone, Copy, Debug)]
 pub struct Delivery {
     chain: Chain,
@@ -115,8 +115,9 @@ impl Delivery {
         Ok(queue.pop(memory)?.map(|chain| Self { chain, done: 0 }))
     }
 
-    /// Gives `frame` to the driver; false if the buffer is too short, which it gets back empty. None
-    /// if the chain is longer than one walk: then this is to be called again.
+    /// Copies `frame` into the driver's buffer. Returns false if the buffer is too short; it is
+    /// then returned empty. Returns `None` if the chain is longer than one walk; this must then be
+    /// called again.
     ///
     /// # Errors
     ///
@@ -152,24 +153,24 @@ impl Delivery {
 /// The station at a port of a switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Station {
-    /// Its address, the first byte in the lowest eight bits.
+    /// The station's address, the first byte in the lowest eight bits.
     pub mac: u64,
-    /// Whether stations that are at no port are behind its port.
+    /// Whether the port also leads to stations that have no port of their own.
     pub uplink: bool,
 }
 
-/// A frame says that it is from a station which is not at the port that it came by.
+/// Error: the frame's source address is that of a station that is not at the frame's port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Foreign;
 
-/// Which of `ports` a frame from port `from` is for, one bit each: the one of its station; all but
-/// its own if it is for a group of stations; the uplink if it is for a station that is at none,
-/// which has none then where it came from there. The stations of a port are fixed, so
-/// no port can draw another's frames to itself.
+/// Returns the `ports` that a frame from port `from` goes to, one bit each: the port of the frame's
+/// destination; all ports except `from` if the destination is a group; or the uplink if the
+/// destination has no port, and no port if the frame came from the uplink. The stations of a port
+/// are fixed, so no port can attract another's frames.
 ///
 /// # Errors
 ///
-/// [`Foreign`].
+/// [`Foreign`] if the source address does not belong to port `from`.
 pub fn targets(
     ports: impl Iterator<Item = Station> + Clone,
     from: usize,
@@ -177,7 +178,7 @@ pub fn targets(
 ) -> Result<u32, Foreign> {
     let at = |mac: u64| ports.clone().position(|port| port.mac == mac);
     let sender = ports.clone().nth(from).ok_or(Foreign)?;
-    // Behind the uplink are the stations that are at no port.
+    // Stations without a port are behind the uplink.
     if sender.mac != source && (!sender.uplink || at(source).is_some() || is_group(source)) {
         return Err(Foreign);
     }
@@ -191,7 +192,7 @@ pub fn targets(
     Ok(wanted.fold(0, |mask, (place, _)| mask | 1 << place))
 }
 
-/// Whether an address is of several stations (IEEE 802.3, 3.2.3: the first bit on the wire).
+/// Whether an address is that of a group (IEEE 802.3, 3.2.3: the first bit on the wire).
 #[must_use]
 pub const fn is_group(mac: u64) -> bool {
     mac & 1 != 0

@@ -2,10 +2,10 @@
 
 use crate::memory::{Aligned, GuestMemory, Outside, Ram, read_u16};
 
-/// Most entries of a ring: the heads in flight are one bit each.
+/// Maximum number of entries of a ring: the heads in flight are one bit each.
 pub const MAX_SIZE: u16 = 64;
-/// Most descriptors that one walk along a chain reads before others have their turn: a driver that
-/// cuts a packet into many buffers makes more walks, and none longer.
+/// Maximum number of descriptors that one walk along a chain reads before other work has its turn:
+/// if a driver cuts a packet into many buffers, there are more walks, but none is longer.
 pub const STRIDE: u32 = 8;
 
 const NEXT: u16 = 1;
@@ -19,14 +19,14 @@ const DESCRIPTOR: u64 = 16;
 /// A buffer of the guest, or the rest of one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Segment {
-    /// Its first byte, an intermediate physical address; all of it was RAM when it was checked,
-    /// and RAM stays RAM.
+    /// Intermediate physical address of the first byte. The whole segment was RAM when it was
+    /// checked, and RAM stays RAM.
     pub address: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub len: u32,
 }
 
-/// Which buffers of a chain a walk is for.
+/// The buffers of a chain that a walk looks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// Buffers that the device reads.
@@ -35,45 +35,46 @@ pub enum Direction {
     Write,
 }
 
-/// Position of a walk along a chain.
+/// Result of a walk along a chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found {
-    /// To bytes of a buffer.
+    /// The walk has reached these bytes of a buffer.
     Bytes(Segment),
-    /// To the end: there are no more bytes.
+    /// The walk has reached the end of the chain: there are no more bytes.
     End,
-    /// To no end, after as many descriptors as it may read now.
+    /// The walk has read as many descriptors as it may for now, and has not reached the end.
     Later,
 }
 
-/// A chain that the device has, and how far it has come in it. A descriptor is copied out of the
-/// ring, checked and used when its turn comes, once per walk: a copy of the chain begins a walk of
-/// its own.
+/// A chain that the device has taken, and the device's position in it. Each walk copies a
+/// descriptor out of the ring once, checks the copy and uses it when its turn comes; a copy of the
+/// chain begins a walk of its own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Chain {
-    /// The rest of the buffer that it is in.
+    /// Address of the rest of the current buffer.
     address: u64,
-    /// The indirect table.
+    /// Address of the indirect table.
     table: u64,
     /// Descriptors of the ring, or of the table, that were read, one bit each.
     seen: u64,
     len: u32,
-    /// The descriptor that it starts with: its name in the used ring, below the ring's size.
+    /// The chain's first descriptor, which identifies the chain in the used ring; less than the
+    /// ring's size.
     head: u16,
     /// The next descriptor.
     next: u16,
-    /// Buffers that may still come.
+    /// Number of buffers that may still follow.
     left: u16,
     /// Entries of the indirect table; 0 while the chain is in the ring.
     entries: u16,
-    /// There is a next descriptor.
+    /// Whether there is a next descriptor.
     goes_on: bool,
-    /// A buffer that the device writes has come.
+    /// Whether the walk has found a buffer that the device writes.
     is_writable: bool,
 }
 
 impl Chain {
-    /// No buffers.
+    /// A chain without buffers.
     pub const EMPTY: Self = Self {
         address: 0,
         table: 0,
@@ -87,36 +88,38 @@ impl Chain {
         is_writable: false,
     };
 
-    /// At its start, in a ring of `size` entries.
+    /// Returns a chain at its start, in a ring of `size` entries.
     const fn new(head: u16, size: u16) -> Self {
         Self { head, next: head, left: size, goes_on: true, ..Self::EMPTY }
     }
 
-    /// The descriptor that it starts with: its name in the used ring, below the ring's size.
+    /// Returns the chain's first descriptor, which identifies the chain in the used ring; it is
+    /// less than the ring's size.
     #[must_use]
     pub const fn head(&self) -> u16 {
         self.head
     }
 
-    /// Bytes of the buffer that it is in.
+    /// Returns the number of bytes left in the current buffer.
     #[must_use]
     pub const fn len_here(&self) -> u32 {
         self.len
     }
 
-    /// Returns whether more buffers than the current one may come.
+    /// Returns whether more buffers may follow the current one.
     #[must_use]
     pub const fn goes_on(&self) -> bool {
         self.goes_on
     }
 
-    /// The descriptors of the ring that were read, one bit each; none of a chain in a table.
+    /// Returns the descriptors of the ring that were read, one bit each; none if the chain is in a
+    /// table.
     #[must_use]
     pub const fn descriptors(&self) -> u64 {
         if self.entries == 0 { self.seen } else { 0 }
     }
 
-    /// Passes over bytes of the buffer that it is in, of which there are as many.
+    /// Moves forward by `bytes` in the current buffer, at most to its end.
     #[inline]
     pub const fn pass(&mut self, bytes: u32) {
         let bytes = if bytes < self.len { bytes } else { self.len };
@@ -125,7 +128,7 @@ impl Chain {
     }
 }
 
-/// What a driver did that leaves its ring without meaning. The device then needs a reset.
+/// An error of a driver that makes its ring unusable until the device is reset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Broken {
@@ -135,18 +138,18 @@ pub enum Broken {
     Number,
     /// A head that the device has not yet returned was made available again.
     InFlight,
-    /// More buffers than the ring has entries.
+    /// A chain has more buffers than the ring has entries.
     TooLong,
-    /// A chain that comes back to one of its own descriptors.
+    /// A chain leads back to one of its own descriptors.
     Circle,
-    /// A buffer that the device reads behind one that it writes.
+    /// A buffer that the device reads follows one that it writes.
     Order,
-    /// An indirect table that is none: not negotiated, nested, of another length than whole
-    /// descriptors, with a successor, or in the ring itself.
+    /// An indirect table is invalid: not negotiated, nested, with a length that is not a multiple
+    /// of a descriptor's, with a next descriptor, or inside the ring itself.
     Indirect,
-    /// A ring, a table or a buffer outside of RAM.
+    /// A ring, a table or a buffer is not in RAM.
     Outside,
-    /// A buffer to receive into that has no room for more than a header, or less than it had.
+    /// A receive buffer has no room for more than a header, or less room than before.
     TooShort,
 }
 
@@ -156,10 +159,10 @@ impl From<Outside> for Broken {
     }
 }
 
-/// Where a driver put a ring's three areas, and how large it is.
+/// The addresses of a ring's three areas, and the ring's size.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Layout {
-    /// Entries, a power of two up to [`MAX_SIZE`].
+    /// Number of entries, a power of two up to [`MAX_SIZE`].
     pub size: u16,
     /// The descriptor table, at a multiple of 16.
     pub descriptors: u64,
@@ -170,8 +173,8 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// Whether it is one: size, alignments (section 2.7), all of it in RAM, and no byte in two
-    /// areas.
+    /// Whether the layout is valid: its size, its alignments (section 2.7), all areas in RAM, and
+    /// no byte in two areas.
     #[must_use]
     pub fn is_sound(&self, memory: &impl Ram) -> bool {
         let aligned = self.descriptors.is_multiple_of(16)
@@ -188,7 +191,7 @@ impl Layout {
             && !meet(descriptors, available)
     }
 
-    /// Descriptor table, available ring and used ring: the start of each, and its length.
+    /// Returns start and length of the descriptor table, the available ring and the used ring.
     fn areas(&self) -> [(u64, u64); 3] {
         let size = u64::from(self.size);
         [
@@ -198,19 +201,19 @@ impl Layout {
         ]
     }
 
-    /// Whether some byte of a range of RAM is what the device reads of the ring.
+    /// Whether a range of RAM overlaps with the parts of the ring that the device reads.
     fn reads(&self, range: (u64, u64)) -> bool {
         let [descriptors, available, _] = self.areas();
         meet(range, descriptors) || meet(range, available)
     }
 }
 
-/// Whether two ranges of RAM, each its start and length, have a byte in common.
+/// Whether two ranges of RAM, given by start and length, overlap.
 const fn meet(one: (u64, u64), other: (u64, u64)) -> bool {
     one.0 < other.0 + other.1 && other.0 < one.0 + one.1
 }
 
-/// What driver and device agreed on for their rings.
+/// The features for rings on which driver and device have agreed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RingOptions {
     /// VIRTIO_F_INDIRECT_DESC.
@@ -228,30 +231,30 @@ pub struct Queue {
     next_used: u16,
     /// [`Self::next_used`] when the driver was last asked whether it wants an interrupt.
     asked: u16,
-    /// The heads that the device has and the driver has not, one bit each.
+    /// The heads of the chains that the device has taken and not yet returned, one bit each.
     in_flight: u64,
 }
 
 impl Queue {
-    /// A ring with a layout that [`Layout::is_sound`].
+    /// Returns a ring with a layout for which [`Layout::is_sound`] is true.
     #[must_use]
     pub const fn new(layout: Layout, options: RingOptions) -> Self {
         Self { layout, options, next_available: 0, next_used: 0, asked: 0, in_flight: 0 }
     }
 
-    /// Entries.
+    /// Returns the number of entries.
     #[must_use]
     pub const fn size(&self) -> u16 {
         self.layout.size
     }
 
-    /// Where its areas are.
+    /// Returns the ring's layout.
     #[must_use]
     pub const fn layout(&self) -> &Layout {
         &self.layout
     }
 
-    /// What driver and device agreed on.
+    /// Returns the features on which driver and device have agreed.
     #[must_use]
     pub const fn options(&self) -> RingOptions {
         self.options
@@ -263,7 +266,7 @@ impl Queue {
         head < MAX_SIZE && self.in_flight >> head & 1 != 0
     }
 
-    /// The entry of a ring for the chain of this number: the size is a power of two.
+    /// Returns the entry of a ring for the chain with this number. The size is a power of two.
     const fn place(&self, number: u16) -> u64 {
         (number & self.layout.size.wrapping_sub(1)) as u64
     }
@@ -274,7 +277,7 @@ impl Queue {
         self.next_available
     }
 
-    /// Returns how many chains the driver has made available and the device has not taken.
+    /// Returns how many chains the driver has made available that the device has not taken yet.
     ///
     /// # Errors
     ///
@@ -285,20 +288,20 @@ impl Queue {
         if ready > self.layout.size { Err(Broken::Index) } else { Ok(ready) }
     }
 
-    /// Takes the next available chain, of which no descriptor is read yet: see [`Self::walk`].
+    /// Takes the next available chain without reading any of its descriptors: see [`Self::walk`].
     ///
     /// # Errors
     ///
-    /// [`Broken`]; the ring can't be used until it is set up anew.
+    /// [`Broken`]; the ring can't be used until it is set up again.
     pub fn pop(&mut self, memory: &mut impl GuestMemory) -> Result<Option<Chain>, Broken> {
         self.pop_beyond(memory, 0)
     }
 
-    /// Takes a chain as [`Self::pop`], but none while at most `kept` chains are available.
+    /// Takes a chain like [`Self::pop`], but only if more than `kept` chains are available.
     ///
     /// # Errors
     ///
-    /// As [`Self::pop`].
+    /// Like [`Self::pop`].
     pub fn pop_beyond(
         &mut self,
         memory: &mut impl GuestMemory,
@@ -310,13 +313,13 @@ impl Queue {
         self.pop_announced(memory).map(Some)
     }
 
-    /// Takes a chain as [`Self::pop`], of a ring in which [`Self::available`] has found one.
+    /// Takes a chain like [`Self::pop`], from a ring in which [`Self::available`] has found one.
     ///
     /// # Errors
     ///
-    /// As [`Self::pop`].
+    /// Like [`Self::pop`].
     pub fn pop_announced(&mut self, memory: &mut impl GuestMemory) -> Result<Chain, Broken> {
-        // The index is read before what it announces.
+        // The index must be read before the entries that it announces.
         memory.fence();
         let at = self.place(self.next_available);
         let head = read_u16(memory, self.layout.available + 4 + 2 * at)?;
@@ -331,24 +334,24 @@ impl Queue {
         Ok(Chain::new(head, self.layout.size))
     }
 
-    /// Returns the head of the chain that comes `ahead` chains behind the next one, without taking
-    /// it: the driver may still change it, and it need not be one.
+    /// Returns the head of the chain that is `ahead` chains after the next one, without taking it.
+    /// The driver may still change it, and it may be invalid.
     ///
     /// # Errors
     ///
-    /// As [`Self::push`].
+    /// Like [`Self::push`].
     pub fn peek(&self, memory: &mut impl GuestMemory, ahead: u16) -> Result<u16, Outside> {
         let place = self.place(self.next_available.wrapping_add(ahead));
         read_u16(memory, self.layout.available + 4 + 2 * place)
     }
 
-    /// Walks along a chain of this ring to the next bytes that the device reads or writes, if
-    /// `chain` is not at some. Takes the descriptors that it reads from `steps`, and stops where
-    /// there are no more of these. All walks along a chain are in one direction.
+    /// Walks along a chain of this ring to the next bytes that the device reads or writes, unless
+    /// `chain` is already at such bytes. Subtracts the number of descriptors that it reads from
+    /// `steps`, and stops when that is 0. All walks along a chain have the same direction.
     ///
     /// # Errors
     ///
-    /// As [`Self::pop`].
+    /// Like [`Self::pop`].
     #[inline]
     pub fn walk(
         &self,
@@ -368,13 +371,13 @@ impl Queue {
         Ok(Found::Bytes(Segment { address: chain.address, len: chain.len }))
     }
 
-    /// The chain from its start, for another walk.
+    /// Returns the chain at its start, for another walk.
     #[must_use]
     pub const fn again(&self, chain: &Chain) -> Chain {
         Chain::new(chain.head, self.layout.size)
     }
 
-    /// Reads the next descriptor of a chain, which is at no bytes.
+    /// Reads the next descriptor of a chain that has no bytes left in its current buffer.
     #[inline(never)]
     fn read_next(
         &self,
@@ -392,7 +395,7 @@ impl Queue {
         if number >= entries {
             return Err(Broken::Number);
         }
-        // A table has no more entries than bits.
+        // A table has at most as many entries as `seen` has bits.
         let bit = 1 << (number % MAX_SIZE);
         if chain.seen & bit != 0 {
             return Err(Broken::Circle);
@@ -408,7 +411,7 @@ impl Queue {
         }
         let Descriptor { address, len, flags, next } = descriptor;
         let is_writable = flags & WRITE != 0;
-        // Section 2.7.4.2: what the device reads comes before what it writes.
+        // Section 2.7.4.2: buffers that the device reads come before those that it writes.
         if chain.is_writable && !is_writable {
             return Err(Broken::Order);
         }
@@ -417,7 +420,7 @@ impl Queue {
             return Err(Broken::Outside);
         }
         (chain.is_writable, chain.next) = (is_writable, next);
-        // Nothing to read is behind what the device writes.
+        // No buffer to read follows one that the device writes.
         chain.goes_on = flags & NEXT != 0 && (direction == Direction::Write || !is_writable);
         if is_writable == (direction == Direction::Write) {
             (chain.address, chain.len) = (address, len);
@@ -425,9 +428,9 @@ impl Queue {
         Ok(())
     }
 
-    /// Goes on in the indirect table that `descriptor` points to. Sections 2.7.5.3.1 and 2.7.5.3.2:
-    /// it is the last of the chain in the ring, and the table is not longer than a ring; whether it
-    /// is writable means nothing.
+    /// Continues in the indirect table that `descriptor` points to. Sections 2.7.5.3.1 and
+    /// 2.7.5.3.2: that descriptor is the last of the chain in the ring, the table is not longer
+    /// than a ring, and the descriptor's flag for writable buffers is ignored.
     fn enter(
         &self,
         memory: &impl Ram,
@@ -444,8 +447,8 @@ impl Queue {
         if !memory.contains(descriptor.address, len) {
             return Err(Broken::Outside);
         }
-        // Else a byte would be read as part of the ring and of the table, and could change in
-        // between.
+        // Otherwise a byte would be read both as part of the ring and of the table, and could
+        // change in between.
         if self.layout.reads((descriptor.address, len)) {
             return Err(Broken::Indirect);
         }
@@ -454,12 +457,12 @@ impl Queue {
         Ok(())
     }
 
-    /// Returns a chain to the driver, with the bytes that were written to it. One that the device
-    /// does not have is left alone.
+    /// Returns a chain to the driver, with the number of bytes that were written to it. Ignores a
+    /// chain that the device does not have.
     ///
     /// # Errors
     ///
-    /// [`Outside`] when the ring is no longer RAM, which it was when it was set up.
+    /// [`Outside`] if the ring is no longer RAM, which it was when it was set up.
     pub fn push(
         &mut self,
         memory: &mut impl GuestMemory,
@@ -474,31 +477,31 @@ impl Queue {
         let element = u64::from(head) | u64::from(written) << 32;
         memory.write(self.layout.used + 4 + 8 * place, &Aligned(element.to_le_bytes()).0)?;
         self.next_used = self.next_used.wrapping_add(1);
-        // The buffer and the element are written before the index that announces them.
+        // The buffer and the element must be written before the index that announces them.
         memory.fence();
         memory.write(self.layout.used + 2, &self.next_used.to_le_bytes())
     }
 
-    /// Returns whether something was returned since the driver was last asked.
+    /// Returns whether any chain was returned since the driver was last asked.
     #[inline]
     #[must_use]
     pub const fn has_returned(&self) -> bool {
         self.asked != self.next_used
     }
 
-    /// Whether the driver wants an interrupt for what was returned since it was last asked (section
-    /// 2.7.7).
+    /// Returns whether the driver wants an interrupt for the chains that were returned since it was
+    /// last asked (section 2.7.7).
     ///
     /// # Errors
     ///
-    /// As [`Self::push`].
+    /// Like [`Self::push`].
     pub fn wants_interrupt(&mut self, memory: &mut impl GuestMemory) -> Result<bool, Outside> {
         let before = core::mem::replace(&mut self.asked, self.next_used);
         if before == self.next_used {
             return Ok(false);
         }
-        // The index is written before the driver's wish is read: a driver that changes the wish
-        // reads the index behind it.
+        // The index must be written before the driver's wish is read: a driver that changes its
+        // wish reads the index afterwards.
         memory.fence();
         if self.options.event_index {
             let event = read_u16(memory, self.layout.available + 4 + 2 * u64::from(self.size()))?;
@@ -508,23 +511,23 @@ impl Queue {
         Ok(read_u16(memory, self.layout.available)? & NO_INTERRUPT == 0)
     }
 
-    /// Tells a driver that suppresses by flags that no notification is needed (section 2.7.10). One
-    /// that goes by event indices notifies once in 65536 chains if it is never asked.
+    /// Tells a driver that suppresses notifications by flags that none is needed (section 2.7.10).
+    /// A driver that uses event indices notifies once in 65536 chains if it is never asked.
     ///
     /// # Errors
     ///
-    /// As [`Self::push`].
+    /// Like [`Self::push`].
     pub fn refuse_notifications(&self, memory: &mut impl GuestMemory) -> Result<(), Outside> {
         memory.write(self.layout.used, &NO_NOTIFY.to_le_bytes())
     }
 
-    /// Asks for a notification when the driver makes a chain available behind `seen` of them that
-    /// the device has not taken yet. Returns whether one is available already, in which case none
-    /// may come.
+    /// Asks the driver for a notification when it makes another chain available after `seen` chains
+    /// that the device has not taken yet. Returns whether one is available already, in which case
+    /// no notification may come.
     ///
     /// # Errors
     ///
-    /// As [`Self::available`].
+    /// Like [`Self::available`].
     pub fn ask_for_more(
         &mut self,
         memory: &mut impl GuestMemory,
@@ -537,29 +540,29 @@ impl Queue {
         } else {
             memory.write(self.layout.used, &0u16.to_le_bytes())?;
         }
-        // The wish is written before the index is read: see `wants_interrupt`.
+        // The wish must be written before the index is read: see `wants_interrupt`.
         memory.fence();
         Ok(self.available(memory)? > seen)
     }
 
-    /// Asks for a notification when the driver makes the next chain available. Gives whether one is
-    /// available already, in which case none may come.
+    /// Asks the driver for a notification when it makes the next chain available. Returns whether
+    /// one is available already, in which case no notification may come.
     ///
     /// # Errors
     ///
-    /// As [`Self::push`].
+    /// Like [`Self::push`].
     pub fn ask_notification(&mut self, memory: &mut impl GuestMemory) -> Result<bool, Outside> {
         if self.options.event_index {
             let place = self.layout.used + 4 + 8 * u64::from(self.size());
             memory.write(place, &self.next_available.to_le_bytes())?;
-            // The wish is written before the index is read: see `wants_interrupt`.
+            // The wish must be written before the index is read: see `wants_interrupt`.
             memory.fence();
         }
         Ok(read_u16(memory, self.layout.available + 2)? != self.next_available)
     }
 }
 
-/// A descriptor, as it was when it was copied (section 2.7.5).
+/// A copy of a descriptor (section 2.7.5).
 #[derive(Clone, Copy, Debug)]
 struct Descriptor {
     address: u64,
@@ -585,7 +588,7 @@ impl Descriptor {
     }
 }
 
-/// The first `N` bytes of some, of which there are as many, and the rest.
+/// Splits bytes after the first `N`; returns zeros and nothing if there are fewer than `N`.
 #[inline]
 fn split<const N: usize>(bytes: &[u8]) -> ([u8; N], &[u8]) {
     bytes.split_first_chunk().map_or(([0; N], &[]), |(first, rest)| (*first, rest))

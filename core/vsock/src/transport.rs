@@ -2,12 +2,12 @@
 
 use crate::{device::Device, mmio::MmioRegisters, pci::VirtioFunction, queue::Queue};
 
-/// How a driver sees its device.
+/// The transport by which a driver reaches its device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {
-    /// By registers at a fixed address.
+    /// Registers at a fixed address.
     Mmio(MmioRegisters),
-    /// As a PCI function.
+    /// A PCI function.
     Pci(VirtioFunction),
 }
 
@@ -19,7 +19,7 @@ impl Transport {
         }
     }
 
-    /// Queue `index` while it is in use, and the device can reach memory.
+    /// Returns queue `index` if it is in use and the device can access memory.
     pub fn queue(&mut self, index: usize) -> Option<&mut Queue> {
         match self {
             Self::Mmio(registers) => registers.queue(index),
@@ -27,7 +27,7 @@ impl Transport {
         }
     }
 
-    /// The interrupt's level.
+    /// Whether the device asserts its interrupt.
     #[must_use]
     pub const fn line(&self) -> bool {
         match self {

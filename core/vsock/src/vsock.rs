@@ -2,38 +2,38 @@
 
 use weir_units::Cid;
 
-/// Bytes of a [`Header`].
+/// Length of a [`Header`] in bytes.
 pub const HEADER_LEN: usize = 44;
-/// Most bytes of a packet's payload: what Linux sends at most.
+/// Maximum length of a packet's payload in bytes: the most that Linux sends.
 pub const MAX_PAYLOAD: u32 = 64 << 10;
 
-/// A stream socket's packet.
+/// The kind of a stream socket's packets.
 pub const STREAM: u16 = 1;
-/// A packet of a socket that keeps messages apart.
+/// The kind of the packets of a socket that preserves message boundaries.
 pub const SEQPACKET: u16 = 2;
 
-/// What a packet is for (section 5.10.6).
+/// The operation of a packet (section 5.10.6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
 pub enum Operation {
     /// Asks for a connection.
     Request = 1,
-    /// Accepts one.
+    /// Accepts a connection.
     Response = 2,
-    /// Refuses or ends one.
+    /// Refuses or ends a connection.
     Reset = 3,
-    /// Will send or receive no more.
+    /// Announces that the end will send or receive no more.
     Shutdown = 4,
-    /// Has a payload.
+    /// Carries a payload.
     Data = 5,
-    /// Tells how much room there is.
+    /// Announces the room for data.
     CreditUpdate = 6,
-    /// Asks how much room there is.
+    /// Asks for the room for data.
     CreditRequest = 7,
 }
 
 impl Operation {
-    /// By their numbers, from 1 on.
+    /// All operations by number, from 1 on.
     const ALL: [Self; 7] = [
         Self::Request,
         Self::Response,
@@ -50,42 +50,42 @@ impl Operation {
 pub struct Header {
     /// The sending VM's context identifier.
     pub src_cid: Cid,
-    /// The receiving VM's.
+    /// The receiving VM's context identifier.
     pub dst_cid: Cid,
     /// The sending socket's port.
     pub src_port: u32,
-    /// The receiving socket's.
+    /// The receiving socket's port.
     pub dst_port: u32,
-    /// Bytes of payload.
+    /// Length of the payload in bytes.
     pub len: u32,
     /// [`STREAM`] or [`SEQPACKET`].
     pub kind: u16,
     /// An [`Operation`].
     pub op: u16,
-    /// By operation.
+    /// Flags, whose meaning depends on the operation.
     pub flags: u32,
-    /// Bytes that the sender of this packet has room for.
+    /// Size of the packet sender's receive space in bytes.
     pub buf_alloc: u32,
-    /// Bytes that it has taken out of that room.
+    /// Number of bytes that the packet's sender has taken out of that space so far.
     pub fwd_cnt: u32,
 }
 
-/// What is wrong with a packet that a driver sends.
+/// Reason why a packet of a driver is malformed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Malformed {
-    /// Of no operation.
+    /// The operation is unknown.
     Unknown,
-    /// Not from this device's context identifier.
+    /// The packet is not from this device's context identifier.
     Source,
-    /// Of no kind of socket: it is answered with a reset (section 5.10.6.5).
+    /// The kind of socket is unknown: the packet is answered with a reset (section 5.10.6.5).
     Kind,
-    /// The payload is longer than the buffers or than [`MAX_PAYLOAD`], or there is one that may not
-    /// be, or none that must.
+    /// The payload is longer than the buffers or than [`MAX_PAYLOAD`], or there is a payload where
+    /// the operation allows none, or none where it requires one.
     Length,
 }
 
 impl Header {
-    /// All zeros.
+    /// A header of zeros.
     pub const ZERO: Self = Self {
         src_cid: Cid(0),
         dst_cid: Cid(0),
@@ -99,7 +99,7 @@ impl Header {
         fwd_cnt: 0,
     };
 
-    /// From the bytes in a buffer.
+    /// Returns the header from its bytes in a buffer.
     #[inline]
     #[must_use]
     pub fn from_bytes(bytes: &[u8; HEADER_LEN]) -> Self {
@@ -127,7 +127,7 @@ impl Header {
         }
     }
 
-    /// As bytes for a buffer.
+    /// Returns the header as bytes for a buffer.
     #[inline]
     #[must_use]
     pub fn to_bytes(&self) -> [u8; HEADER_LEN] {
@@ -145,21 +145,22 @@ impl Header {
         bytes
     }
 
-    /// What it is for, if that is anything.
+    /// Returns the packet's operation, or `None` if it is unknown.
     #[must_use]
     pub fn operation(&self) -> Option<Operation> {
         Operation::ALL.get(usize::from(self.op).checked_sub(1)?).copied()
     }
 
-    /// What it is for, if it is well formed: from context identifier `cid`, with `room` bytes in
-    /// the buffers behind the header.
+    /// Checks that the packet is well formed, comes from context identifier `cid` and fits into the
+    /// `room` bytes of the buffers after the header. Returns its operation.
     ///
     /// # Errors
     ///
-    /// What is [`Malformed`].
+    /// The reason why it is [`Malformed`].
     pub fn check(&self, cid: Cid, room: u64) -> Result<Operation, Malformed> {
         let operation = self.operation().ok_or(Malformed::Unknown)?;
-        // First, as an answer goes to where the packet says that it is from.
+        // This is checked before the other errors because an answer goes to the packet's stated
+        // source.
         if self.src_cid != cid {
             return Err(Malformed::Source);
         }
@@ -173,7 +174,7 @@ impl Header {
         Ok(operation)
     }
 
-    /// The reset that answers this packet; none for a reset.
+    /// Returns the reset that answers this packet; none if the packet is a reset itself.
     #[must_use]
     pub fn refusal(&self) -> Option<Self> {
         (self.op != Operation::Reset as u16).then_some(Self {

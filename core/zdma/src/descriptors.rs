@@ -8,21 +8,22 @@ use weir_units::Pa;
 /// are not used. A descriptor must be aligned to its size (UG1085, "Buffer Descriptor Summary").
 pub(crate) const WORDS: usize = 8;
 
-/// Bytes of a descriptor, and of those of a side.
+/// Bytes of a descriptor, and of all descriptors of a side.
 const SIZE: u64 = size_of::<[u32; WORDS]>() as u64;
 const SIDE: u64 = SIZE * MAX_EXTENTS as u64;
 
 /// Bytes of the smallest page that a translation can be of.
 const PAGE: u32 = 4096;
 
-// Control, word 3.
+// Control flags, in word 3.
 
 /// Accesses to the data are coherent.
 const COHERENT: u32 = 1;
 /// The descriptor has 256 bits and a link.
 const LINKED: u32 = 1 << 1;
-/// CMD: the channel stops after this descriptor. The field is the source's alone; the vendor's
-/// drivers differ on whether the destination's list has it too, and the manual reserves it there.
+/// CMD: the channel stops after this descriptor. Only the source's list has this field: the
+/// vendor's drivers differ on whether the destination's list has it too, and the manual reserves it
+/// there.
 const STOP: u32 = 2 << 3;
 
 /// A side of a transfer.
@@ -62,7 +63,7 @@ pub struct Descriptors {
     top: u64,
     /// Address at which the engine sees the table.
     at: Pa,
-    /// True if the table is aligned there and within the engine's reach.
+    /// Whether the table is aligned there and within the engine's reach.
     is_placed: bool,
     /// The flags of each descriptor's control word.
     control: u32,
@@ -126,9 +127,9 @@ impl Descriptors {
             return Ok(());
         }
         let (table, list) = (&mut self.words[side as usize], &mut self.lists[side as usize]);
-        // Without a descriptor before it, this is no place of the table.
+        // Without a descriptor before it, `before` is not an index of the table.
         let before = list.count.wrapping_sub(1);
-        // A sum that a size can't hold begins another descriptor.
+        // If the sum does not fit into a descriptor's size, another descriptor begins.
         if list.end == address.0
             && let Some([_, _, size, ..]) = table.get_mut(before)
             && let Some(sum) = size.checked_add(len)
@@ -145,17 +146,17 @@ impl Descriptors {
             }
             list.count += 1;
         }
-        // The end of the address space is the start of nothing.
+        // No extent can start at the end of the address space.
         list.end = address.0.saturating_add(len.into());
         self.top = self.top.max(list.end);
-        // What is too long for the type is too long for a transfer.
+        // A length that does not fit into the type is too long for a transfer, too.
         list.len = list.len.saturating_add(len);
         Ok(())
     }
 
-    /// Adds the `len` bytes at `address` of an address space in pages of 4 KiB; `translate` says
-    /// where the byte at an address is. It is called once for each page. Returns none if one can't
-    /// be reached, or if these are too many pages.
+    /// Adds the `len` bytes at `address` of an address space in pages of 4 KiB. `translate` returns
+    /// the physical address of the byte at an address; it is called once for each page. Returns
+    /// `None` if a page can't be reached, or if there are too many pages.
     #[inline]
     pub fn push_translated(
         &mut self,
@@ -176,7 +177,7 @@ impl Descriptors {
         Some(())
     }
 
-    /// Decides whether these are a transfer.
+    /// Checks that the descriptors make a valid transfer.
     #[inline]
     pub(crate) fn check(&self) -> Result<(), RefusedTransfer> {
         let [from, to] = [self.lists[0].len, self.lists[1].len];
@@ -209,7 +210,7 @@ impl Descriptors {
         beyond.next().map_or(RefusedTransfer::Empty, RefusedTransfer::Beyond)
     }
 
-    /// Returns the only descriptor of each side; none if a side has several.
+    /// Returns the only descriptor of each side, or `None` if a side has several.
     #[inline]
     pub(crate) fn single(&self) -> Option<[&[u32; WORDS]; 2]> {
         let [[source, ..], [destination, ..]] = &self.words;
@@ -223,8 +224,8 @@ impl Descriptors {
         self.control
     }
 
-    /// Ends both lists. Returns where the engine sees the first descriptor of the source, and that
-    /// of the destination.
+    /// Ends both lists. Returns the addresses at which the engine sees the first descriptors of the
+    /// source and of the destination.
     #[inline]
     pub(crate) fn end(&mut self) -> [Pa; 2] {
         let [source, _] = &mut self.words;

@@ -1,13 +1,13 @@
-//! The extents of memory that a side of a transfer consists of.
+//! The extents of memory that make up a side of a transfer.
 
 use core::fmt;
 use weir_units::Pa;
 
-/// Most extents of one side of a transfer: 64 KiB in pages of 4 KiB that lie anywhere, the first of
-/// which starts inside of a page.
+/// Maximum number of extents of one side of a transfer: 64 KiB in pages of 4 KiB at any addresses,
+/// if the first byte lies inside a page.
 pub const MAX_EXTENTS: usize = 17;
 
-/// Adjacent bytes in physical memory; a side of a transfer has several of them.
+/// Adjacent bytes in physical memory; a side of a transfer can have several extents.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Extent {
     /// Address of the first byte.

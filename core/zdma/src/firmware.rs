@@ -1,11 +1,12 @@
-//! The QoS regulator where the engine's accesses enter the interconnect. Its registers answer at
-//! EL3 only, so that firmware writes them: `boards/zcu102/firmware-call.md` specifies the call.
+//! The QoS regulator at the point where the engine's accesses enter the interconnect. Its registers
+//! are accessible only at EL3, so firmware writes them: `boards/zcu102/firmware-call.md` specifies
+//! the call.
 
 /// The function identifier: a fast call to the SiP service, with 64-bit arguments (DEN0028).
 pub const FUNCTION: u32 = 0xc200_2000;
 
-/// Bits 63:32 of each operation, and of the firmware's version: "weir". The identifier belongs to
-/// the builder of the firmware, which can have another service there.
+/// Bits 63:32 of each operation, and of the firmware's version: "weir". They are needed because the
+/// builder of the firmware may use the function identifier for another service.
 const NAME: u64 = 0x7765_6972;
 /// The operation that returns the version: major in bits 31:16, minor in bits 15:0.
 const VERSION: u64 = NAME << 32;
@@ -14,22 +15,22 @@ const SET: u64 = NAME << 32 | 1;
 /// The major version that has these operations.
 const MAJOR: u64 = 1;
 
-/// What the firmware answered.
+/// The firmware's answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// It has set the regulator.
     Set,
     /// It does not have this call.
     Absent,
-    /// It has the call in a version that is not known here: major in bits 31:16, minor below.
+    /// It has the call in a version that weir does not know: major in bits 31:16, minor below.
     Version(u32),
-    /// It has not set the regulator, for this reason: an error of DEN0028, or another value.
+    /// It has not set the regulator, for this reason: an error of DEN0028 or another value.
     Refused(u64),
 }
 
-/// Has the firmware limit the reads and the writes of `port` to `level` / 2^12 transactions per
-/// cycle of its clock. `call` makes a call with [`FUNCTION`] and these arguments from x1 on, and
-/// returns x0. It is called a second time only if the first answer is a version that is known.
+/// Asks the firmware to limit the reads and the writes of `port` to `level` / 2^12 transactions per
+/// cycle of the port's clock. `call` makes a call with [`FUNCTION`] and these arguments from x1 on,
+/// and returns x0. It is called a second time only if the first answer is a known version.
 pub fn regulate(port: u64, level: u64, mut call: impl FnMut([u64; 4]) -> u64) -> Answer {
     let version = call([VERSION, 0, 0, 0]);
     if version >> 32 != NAME {
@@ -48,7 +49,8 @@ pub fn regulate(port: u64, level: u64, mut call: impl FnMut([u64; 4]) -> u64) ->
 mod tests {
     use super::*;
 
-    /// The answer of a firmware that answers these values in turn, and the calls that it got.
+    /// Returns the result for a firmware that gives these answers in turn, and the calls that it
+    /// got.
     fn asked(answers: &[u64]) -> (Answer, Vec<[u64; 4]>) {
         let (mut calls, mut answers) = (Vec::new(), answers.iter());
         let answer = regulate(1, 40, |arguments| {
@@ -75,7 +77,7 @@ mod tests {
         assert_eq!(asked(&[0x7765_6972_0001_0000, 40]).0, Answer::Refused(40));
     }
 
-    /// Nothing is asked of a firmware without the call, or of another service in its place.
+    /// A firmware without the call, or with another service in its place, gets no further call.
     #[test]
     fn only_a_known_version_is_asked_to_set() {
         for other in [u64::MAX, 0xffff_ffff, 0, 0x1_0000, 0x7765_6971_0001_0000] {

@@ -219,7 +219,7 @@ impl Default for ChannelSettings {
     }
 }
 
-/// The channel is still at work.
+/// Error: the channel still has a transfer in progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Busy;
 
@@ -231,17 +231,17 @@ impl fmt::Display for Busy {
 
 impl core::error::Error for Busy {}
 
-/// Why [`init`] could not prepare a channel.
+/// Reason why [`init`] could not prepare a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InitError {
-    /// It is at work, and does not stop.
+    /// The channel has a transfer in progress and does not stop.
     Busy,
-    /// Its registers do not keep what is written to them: it is absent, or without clock or power.
+    /// The channel's registers do not keep their values: it is absent, or has no clock or power.
     Silent,
 }
 
 impl InitError {
-    /// What is wrong, and what to do.
+    /// Returns the reason, and what the user can do about it.
     #[must_use]
     pub const fn text(self) -> &'static str {
         match self {
@@ -253,7 +253,7 @@ impl InitError {
     }
 }
 
-/// Why [`start`] did not start a transfer. The channel is as before.
+/// Reason why [`start`] did not start a transfer. The channel is unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RefusedTransfer {
     /// The source or the destination has no bytes.
@@ -271,7 +271,7 @@ pub enum RefusedTransfer {
     Beyond(Extent),
     /// The address of the descriptors is not a multiple of 64, or is above the engine's 44 bits.
     Descriptors(Pa),
-    /// The channel is at work: `finish` or `stop` it first.
+    /// The channel has a transfer in progress: `finish` or `stop` it first.
     Busy,
 }
 
@@ -344,14 +344,15 @@ pub fn init(
 /// Starts the transfer that `descriptors` describes. Both sides have the same length, at most
 /// [`LONGEST`].
 ///
-/// If both sides have one extent, registers have the transfer, and `publish` is not called.
+/// If both sides have one extent, the transfer is written to registers and `publish` is not called.
 /// Otherwise `publish` is called before the channel is enabled: it makes the descriptors visible to
-/// the engine. They and the extents must stay as they are until [`finish`] returns other than
+/// the engine. The descriptors and the extents must not change until [`finish`] returns other than
 /// [`ChannelProgress::Busy`], or [`stop`] returns `Ok`.
 ///
 /// # Errors
 ///
-/// See [`RefusedTransfer`]: then the only access to the channel was a read of its state, or none.
+/// See [`RefusedTransfer`]: the channel was then accessed only by a read of its state, or not at
+/// all.
 #[inline]
 pub fn start(
     registers: &mut impl EngineRegisters,
@@ -362,7 +363,7 @@ pub fn start(
     if is_busy(registers.read(STATUS)) {
         return Err(RefusedTransfer::Busy);
     }
-    // Reports of a transfer that was stopped would count as this one's.
+    // Reports of a transfer that was stopped would be taken for reports of this one.
     registers.write(ISR, ALL);
     // The count of bytes would overflow after 4 GiB, which is an error.
     registers.write(TOTAL_BYTE, u32::MAX);
@@ -393,17 +394,19 @@ fn is_busy(status: u32) -> bool {
     !matches!(status & STATE, STATE_DONE | STATE_ERROR)
 }
 
-/// Ends what runs, and clears what it has reported, so that no interrupt of it is left. Reads the
-/// state at most [`POLLS`] times. A channel that does not run stays as it is.
+/// Ends the transfer in progress and clears what the channel has reported, so that no interrupt of
+/// the transfer is left. Reads the state at most [`POLLS`] times. A channel without a transfer
+/// stays as it is.
 ///
 /// A channel that is disabled completes the transactions that it has begun. UG1085 ("Channel
-/// Disabled") does not say when a busy channel notices, but a transfer ends in any case, after at
-/// most [`LONGEST`] bytes. Until then the engine can read its descriptors and source, and write its
-/// destination.
+/// Disabled") does not say when a busy channel notices that it is disabled, but a transfer ends in
+/// any case, after at most [`LONGEST`] bytes. Until then the engine can read its descriptors and
+/// source, and write its destination.
 ///
 /// # Errors
 ///
-/// [`Busy`] if it is still at work after that: the memory of its transfer must not be reused yet.
+/// [`Busy`] if the channel is still busy after that: the memory of its transfer must not be reused
+/// yet.
 pub fn stop(registers: &mut impl EngineRegisters) -> Result<(), Busy> {
     registers.write(CTRL2, 0);
     for _ in 0..POLLS {
@@ -412,7 +415,7 @@ pub fn stop(registers: &mut impl EngineRegisters) -> Result<(), Busy> {
             registers.write(ISR, ALL);
             return Ok(());
         }
-        // A channel that an earlier user has paused ends by this (UG1085, "Channel Disabled").
+        // This write ends a channel that an earlier user has paused (UG1085, "Channel Disabled").
         if status & STATE == STATE_PAUSED {
             registers.write(CTRL0, CTRL0_OVER_FETCH | CTRL0_CONTINUE);
         }

@@ -1,10 +1,10 @@
-//! How a transfer ends.
+//! The end of a transfer as the channel reports it.
 
 use crate::{ALL, DMA_DONE, EngineRegisters, ISR, STATE, STATE_ERROR, STATUS, is_busy};
 use core::fmt;
 
-/// The errors of ZDMA_CH_ISR, by bit (UG1087), and what each is about. The counts of descriptors
-/// are not used, so that they do not overflow.
+/// The errors of ZDMA_CH_ISR, by bit (UG1087), and their causes. The counts of descriptors are not
+/// used, so they do not overflow.
 const CAUSES: [(u32, &str); 8] = [
     (1 << 9, "AXI error when writing data"),
     (1 << 8, "AXI error when reading data"),
@@ -19,15 +19,16 @@ const CAUSES: [(u32, &str); 8] = [
 /// ISR, IEN, IDS: all of [`CAUSES`].
 pub(crate) const ERRORS: u32 = 0x3f9;
 
-/// What a channel does.
+/// State of the channel's transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChannelProgress {
     /// The transfer goes on, or there is none.
     Busy,
     /// All bytes are written. The channel is free.
     Done,
-    /// The transfer failed: some of its bytes may be written. The channel can still complete
-    /// transactions that it had begun: if [`stop`](crate::stop) returns `Ok`, it has.
+    /// The transfer failed, and some of its bytes may be written. The channel may still be
+    /// completing transactions that it has begun; it has completed them once [`stop`](crate::stop)
+    /// returns `Ok`.
     Failed(TransferFailure),
 }
 
@@ -60,9 +61,9 @@ impl fmt::Display for TransferFailure {
 
 impl core::error::Error for TransferFailure {}
 
-/// Returns what became of the transfer that [`start`](crate::start) started, and clears what the
-/// channel has reported about it, so that its interrupt falls. Called for the channel's interrupt,
-/// or at any other time.
+/// Returns the state of the transfer that [`start`](crate::start) started, and clears what the
+/// channel has reported about it, so that the channel's interrupt is no longer asserted. It can be
+/// called for the interrupt or at any other time.
 ///
 /// An end is returned once. [`ChannelProgress::Done`] needs both the report of the end and a
 /// state other than busy: which of them silicon shows first is not documented. If the channel

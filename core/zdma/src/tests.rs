@@ -12,8 +12,8 @@ enum Access {
 
 use Access::{Read, Write};
 
-/// Records all accesses, and plays back what registers hold: the values in turn, the last one for
-/// ever, and 0 where there is none; CTRL1 then holds what was written to it.
+/// Records all accesses, and replays the values of registers: in turn, the last one forever, and 0
+/// for a register without values. CTRL1 holds the value that was last written to it.
 #[derive(Debug, Default)]
 struct Recording {
     accesses: Vec<Access>,
@@ -21,7 +21,7 @@ struct Recording {
 }
 
 impl Recording {
-    /// A channel that holds `values`, each of which has an offset and what is read there.
+    /// Returns a channel that replays `values`: offsets, and the values read there.
     fn with(values: &[(u64, &[u32])]) -> Self {
         let values = values.iter().map(|(offset, read)| (*offset, read.iter().copied().collect()));
         Self { accesses: Vec::new(), values: values.collect() }
@@ -47,7 +47,7 @@ impl EngineRegisters for Recording {
     }
 }
 
-/// Where the engine sees the descriptors.
+/// Address at which the engine sees the descriptors.
 const AT: Pa = Pa(0x8_7000_1040);
 
 /// The extents of a side.
@@ -67,14 +67,14 @@ fn describe(table: &mut Descriptors, from: &Extents, to: &Extents) {
     }
 }
 
-/// A transfer on a channel that is not coherent, with its descriptors at `at`.
+/// Returns a transfer on a channel that is not coherent, with its descriptors at `at`.
 fn described(from: &Extents, to: &Extents, at: Pa) -> Descriptors {
     let mut table = Descriptors::new(at, false);
     describe(&mut table, from, to);
     table
 }
 
-/// A start, and the descriptors that it published.
+/// Starts a transfer; returns the result and the descriptors that were published.
 fn started(
     channel: &mut Recording,
     table: &mut Descriptors,
@@ -91,7 +91,7 @@ fn init_masks_stops_and_configures() {
     assert_eq!(init(&mut channel, ChannelSettings::DEFAULT), Ok(()));
     let expected = [
         Write(0x10c, 0xfff),
-        // Stop.
+        // The channel is stopped.
         Write(0x200, 0),
         Read(0x11c),
         Write(0x100, 0xfff),
@@ -151,8 +151,8 @@ fn init_of_a_silent_channel_fails() {
     assert_ne!(InitError::Silent.text(), InitError::Busy.text());
 }
 
-/// Each page is translated once, adjacent pages are one extent, and a page that can't be
-/// reached refuses all.
+/// Each page is translated once, adjacent pages make one extent, and all is refused if a page can't
+/// be reached.
 #[test]
 fn translation_goes_page_by_page() {
     let translated = |address, len, translate: &mut dyn FnMut(u64) -> Option<Pa>| {
@@ -163,7 +163,7 @@ fn translation_goes_page_by_page() {
     let mut asked = Vec::new();
     let side = translated(0x7_1ff0, 0x2020, &mut |address| {
         asked.push(address);
-        // The second page lies behind the first one, the third one elsewhere.
+        // The second page follows the first one, the third one is elsewhere.
         let page = if address < 0x7_3000 { 0x8000_0000 } else { 0x9000_0000 };
         Some(Pa(page + (address & 0xf_ffff)))
     });
@@ -173,15 +173,15 @@ fn translation_goes_page_by_page() {
     let unreachable = &mut |address| (address < 0x2000).then_some(Pa(address));
     assert!(translated(0x1800, 0x800, unreachable).is_some());
     assert!(translated(0x1800, 0x801, unreachable).is_none());
-    // Beyond the last address.
+    // This range exceeds the last address.
     assert!(translated(u64::MAX - 8, 64, &mut |address| Some(Pa(address & 0xfff))).is_none());
-    // A side has 17 pages at most where none lies behind the other.
+    // A side has at most 17 pages if no two are adjacent.
     let scattered = &mut |address: u64| Some(Pa(address * 2));
     assert!(translated(0x800, LONGEST, scattered).is_some());
     assert!(translated(0x800, LONGEST + 0x1000, scattered).is_none());
 }
 
-/// Address and length of each extent of a side.
+/// Returns address and length of each extent of a side.
 fn extents(table: &Descriptors, side: Side) -> Vec<(u64, u32)> {
     let extent = |words: &[u32; 8]| (u64::from(words[0]) | u64::from(words[1]) << 32, words[2]);
     table.used()[side as usize].iter().map(extent).collect()
@@ -232,12 +232,12 @@ fn a_coherent_channel_moves_coherently() {
     assert!(channel.accesses.contains(&Write(0x144, 1)));
     describe(&mut table, &one, &side(&[(0x1000, 32), (0x2000, 32)]));
     let words = started(&mut channel, &mut table).1.expect("descriptors");
-    // Control of the source's descriptor, and of the destination's two.
+    // Control words of the source's descriptor, and of the destination's two.
     let controls = [3, 17 * 8 + 3, 18 * 8 + 3].map(|word: usize| words[word]);
     assert_eq!(controls, [0x13, 3, 3]);
 }
 
-/// What a start with descriptors does to the registers.
+/// Register accesses of a start with descriptors in memory.
 const SCATTER_GATHER: [Access; 9] = [
     Read(0x11c),
     Write(0x100, 0xfff),
@@ -259,7 +259,7 @@ fn several_parts_on_one_side_are_a_list() {
     assert_eq!((result, &channel.accesses[..]), (Ok(()), &SCATTER_GATHER[..]));
     let words = words.expect("descriptors");
     let (source, destination) = words.split_at(17 * 8);
-    // The source's only descriptor: linked, stop, no next one.
+    // The source's only descriptor: linked, stop, without a next one.
     assert_eq!(source[..8], [0x1000, 9, 0x30, 0x12, 0, 0, 0, 0]);
     assert!(source[8..].iter().all(|word| *word == 0));
     let expected = [
@@ -286,7 +286,7 @@ fn several_parts_on_both_sides_are_two_lists() {
     assert_eq!(words[17 * 8..19 * 8], *expected.as_flattened());
 }
 
-/// The list of a longer transfer before it must not continue this one.
+/// The list of an earlier, longer transfer must not continue this one.
 #[test]
 fn descriptors_of_an_earlier_transfer_are_cut_off() {
     let mut table = Descriptors::new(AT, false);
@@ -321,7 +321,7 @@ fn impossible_transfers_touch_nothing() {
     assert_eq!(refused(&one, &other, AT), RefusedTransfer::Lengths { from: 16, to: 15 });
     let long = side(&[(0x1000, LONGEST), (0x8000_0000, 1)]);
     assert_eq!(refused(&long, &long, AT), RefusedTransfer::TooLong(LONGEST + 1));
-    // Longer than what a length can say.
+    // This is longer than a length can express.
     let longer = side(&[(0, u32::MAX), (1 << 40, 2)]);
     assert_eq!(refused(&longer, &longer, AT), RefusedTransfer::TooLong(u32::MAX));
     for address in [(1 << 44) - 15, 1 << 44, u64::MAX - 3] {
@@ -367,7 +367,7 @@ fn a_finished_transfer_is_acknowledged() {
     let mut channel = Recording::with(&[(0x100, &[0x406, 0])]);
     assert_eq!(finish(&mut channel), ChannelProgress::Done);
     assert_eq!(channel.accesses, [Read(0x100), Read(0x11c), Write(0x100, 0x406)]);
-    // It ends once.
+    // The end is reported once.
     assert_eq!(finish(&mut channel), ChannelProgress::Busy);
 }
 
@@ -393,7 +393,7 @@ fn each_error_fails_the_transfer() {
         (0, "access to a register that does not exist"),
     ];
     for (bit, cause) in causes {
-        // Before the channel has recovered from it, and after that.
+        // This is checked before the channel has recovered from the error, and after that.
         for (reports, state) in [(1 << bit, 2), (1 << bit | 1 << 10, 3)] {
             let mut channel = Recording::with(&[(0x100, &[reports]), (0x11c, &[state])]);
             let ChannelProgress::Failed(failure) = finish(&mut channel) else { panic!("{cause}") };
@@ -451,7 +451,8 @@ fn parts_merge_where_they_meet() {
     let merged = [(0x1000, 0x1000), (0x3000, 8), (0x2000, 8)];
     assert_eq!(extents(&table, Side::Source), merged);
     assert_eq!([Side::Source, Side::Destination].map(|side| table.len(side)), [0x1010, 0]);
-    // A sum that the type can't hold stays two extents; so does the end of the address space.
+    // Two extents are not merged if the sum does not fit the type, or at the end of the address
+    // space.
     for all in [[(0, u32::MAX), (u64::from(u32::MAX), 1)], [(u64::MAX - 7, 8), (0, 8)]] {
         let table = described(&side(&[]), &side(&all), AT);
         assert_eq!(extents(&table, Side::Destination), all);
@@ -464,7 +465,7 @@ fn the_eighteenth_part_is_refused() {
     let mut full = described(&side(&pages), &side(&[]), AT);
     let mut push = |address, len| full.push(Side::Source, Extent { address: Pa(address), len });
     assert_eq!(push(0x8_0000, 1), Err(TooManyExtents));
-    // It can still grow at its end.
+    // The last extent can still grow at its end.
     assert_eq!(push(16 * 0x2000 + 0x1000, 1), Ok(()));
     assert_eq!(full.used()[0].len(), 17);
     assert_eq!(full.len(Side::Source), 17 * 0x1000 + 1);
@@ -509,20 +510,21 @@ fn messages_name_the_object_and_the_limit() {
     }
 }
 
-/// Reads the list that starts at the address `at` as the engine does, from the table that lies at
-/// [`AT`]. Appends address and length of each descriptor to `found`, and returns how many there
-/// are. The source's list ends by its command, a list without it after a link to 0.
+/// Reads the list that starts at address `at` as the engine does, from the table that lies at
+/// [`AT`]. Appends address and length of each descriptor to `found`, and returns the number of
+/// descriptors. The source's list ends by its command; a list without the command ends after a link
+/// to 0.
 fn walk(words: &[u32], mut at: u64, found: &mut Vec<(u64, u32)>) -> usize {
     let memory: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
     for count in 1.. {
-        // The hardware requires the alignment of a linked descriptor's size.
+        // The hardware requires a linked descriptor to be aligned to its size.
         assert_eq!(at % 32, 0, "{at:#x}");
         let offset = usize::try_from(at.checked_sub(AT.0).expect("above the start")).expect("near");
         let bytes: &[u8; 32] = memory[offset..offset + 32].try_into().expect("in the table");
         let bits = u128::from_le_bytes(bytes[..16].try_into().expect("half"));
         let control = (bits >> 96) as u32;
         assert_eq!(control & !0x10, 2, "linked, no interrupt, not coherent");
-        // Address: 44 bits, the rest of its two words reserved. Size: 30 bits.
+        // The address has 44 bits, and the rest of its two words is reserved. The size has 30 bits.
         assert_eq!((bits >> 44) & 0xf_ffff, 0);
         let size = (bits >> 64) as u32;
         assert!(size > 0 && size < 1 << 30);
@@ -537,7 +539,7 @@ fn walk(words: &[u32], mut at: u64, found: &mut Vec<(u64, u32)>) -> usize {
     unreachable!("it returns")
 }
 
-/// Joins adjacent extents.
+/// Merges adjacent extents.
 fn joined(ranges: &[(u64, u32)]) -> Vec<(u64, u64)> {
     let mut all: Vec<(u64, u64)> = Vec::new();
     for (address, len) in ranges {
@@ -549,8 +551,8 @@ fn joined(ranges: &[(u64, u32)]) -> Vec<(u64, u64)> {
     all
 }
 
-/// Extents of one side with `total` bytes: cut anywhere, and each at a place of its own or right
-/// behind the one before it.
+/// Returns extents of one side with `total` bytes: cut anywhere, and each at an address of its own
+/// or adjacent to the one before it.
 fn anywhere(total: u32) -> impl Strategy<Value = Vec<(u64, u32)>> {
     let cuts = prop::collection::btree_set(0..=total, 0..16);
     let places = prop::collection::vec((0u64..1 << 43, any::<bool>()), 17);
@@ -589,7 +591,7 @@ proptest! {
             for (found, base) in found.iter_mut().zip([0x158, 0x160]) {
                 walk(&words, value(base) | value(base + 4) << 32, found);
             }
-            // The source's last descriptor alone has the command to stop.
+            // Only the source's last descriptor has the command to stop.
             let stops: Vec<_> = words.chunks(8).map(|words| words[3] & 0x18).collect();
             prop_assert_eq!(stops.iter().filter(|stop| **stop != 0).count(), 1);
             prop_assert_eq!(stops[found[0].len() - 1], 0x10);
@@ -605,12 +607,12 @@ proptest! {
         }
         let [read, written] = found.map(|side| side.iter().map(|(_, len)| len).sum::<u32>());
         prop_assert_eq!(read, written);
-        // The enable is last, behind everything that it needs.
+        // The enable is last, after everything that it depends on.
         prop_assert_eq!(channel.accesses.last(), Some(&Write(0x200, 1)));
     }
 }
 
-/// The order of `publish` and the enable, which a recording of registers alone does not show.
+/// Checks the order of `publish` and the enable, which a recording of registers does not show.
 #[test]
 fn descriptors_are_visible_before_the_enable() {
     use std::{cell::RefCell, rc::Rc};
@@ -636,7 +638,7 @@ fn descriptors_are_visible_before_the_enable() {
     assert_eq!(*events.borrow(), ["publish", "enable"]);
 }
 
-/// STATUS of a channel at work, and of one that has ended by itself or with an error.
+/// STATUS of a busy channel, of one that has ended by itself, and of one with an error.
 const STATES: [u32; 3] = [1, STATE_DONE, STATE_ERROR];
 
 #[test]
@@ -656,7 +658,7 @@ fn a_transfer_ends_once() {
     assert!(!transfer.is_busy());
 }
 
-/// A caller that asks for ever gets an end, too.
+/// A caller that never gives up gets an end, too.
 #[test]
 fn a_transfer_that_does_not_stop_is_stuck() {
     let [busy, done, _] = STATES;
@@ -669,12 +671,12 @@ fn a_transfer_that_does_not_stop_is_stuck() {
         assert_eq!(transfer.finish(&mut hangs, gives_up, Nanos(1201)), Some(Outcome::Stuck));
     }
     assert!(transfer.is_busy(), "no other transfer starts");
-    // Late, but it ends.
+    // The transfer ends, though late.
     let mut late = Recording::with(&[(ISR, &[0]), (STATUS, &[busy, done])]);
     assert_eq!(transfer.finish(&mut late, false, Nanos(1201)), Some(Outcome::Failed(0)));
 }
 
-/// Its channel can report an end, without an error, after all.
+/// The channel may report an end without an error after all; the transfer has failed all the same.
 #[test]
 fn a_transfer_that_is_being_stopped_has_failed() {
     let [busy, done, _] = STATES;

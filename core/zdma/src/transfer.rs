@@ -1,19 +1,19 @@
-//! The end of a transfer: by itself, by its caller, or by a limit on time.
+//! The end of a transfer: by itself, by its caller, or by a time limit.
 
 use crate::{Busy, ChannelProgress, EngineRegisters, finish, stop};
 use weir_units::Nanos;
 
-/// How a transfer is.
+/// Outcome of a transfer so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// All bytes were moved, or nothing was under way.
+    /// All bytes were moved, or there was no transfer.
     Done,
-    /// The channel is at work; ask again.
+    /// The channel is not done yet; ask again.
     Busy,
-    /// The channel has stopped before the end, with these bits of ISR: 0 if it was made to stop.
+    /// The channel has stopped before the end, with these bits of ISR: 0 if it was told to stop.
     /// Part of the destination may be written.
     Failed(u32),
-    /// The channel should have stopped, and has not. It can still read and write the transfer's
+    /// The channel was told to stop and has not stopped. It can still read and write the transfer's
     /// memory.
     Stuck,
 }
@@ -21,36 +21,37 @@ pub enum Outcome {
 /// The transfer that a channel has begun, if any.
 #[derive(Clone, Copy, Debug)]
 pub struct Transfer {
-    /// The most time that a transfer may take, and that a channel may take to stop.
+    /// Maximum time of a transfer, and maximum time that a channel takes to stop.
     limit: Nanos,
-    /// When it began.
+    /// Time at which the transfer began.
     begun: Option<Nanos>,
-    /// The bits of ISR for which it is being stopped, until the channel has stopped.
+    /// The bits of ISR because of which the transfer is being stopped, until the channel has
+    /// stopped.
     stopping: Option<u32>,
 }
 
 impl Transfer {
-    /// None, for a channel with transfers of at most `limit`.
+    /// Returns the state without a transfer, for a channel whose transfers take at most `limit`.
     #[must_use]
     pub const fn none(limit: Nanos) -> Self {
         Self { limit, begun: None, stopping: None }
     }
 
-    /// Whether one is under way.
+    /// Whether a transfer is in progress.
     #[must_use]
     pub const fn is_busy(&self) -> bool {
         self.begun.is_some()
     }
 
-    /// The channel has begun one at `now`.
+    /// Notes that the channel has begun a transfer at `now`.
     pub const fn begin(&mut self, now: Nanos) {
         self.begun = Some(now);
     }
 
-    /// Returns how it is at `now`; none if none was begun. Stops the channel if it has failed, or
-    /// if it is still at work and the caller `gives_up`. A channel that is at work after twice the
-    /// limit is stopped in any case, and is stuck if it goes on. A transfer that was to be stopped
-    /// has failed, even if the channel then reports its end.
+    /// Returns the transfer's outcome at `now`, or `None` if none was begun. Stops the channel if
+    /// the transfer has failed, or if it is not done and the caller `gives_up`. A channel that is
+    /// still busy after twice the limit is stopped in any case, and counts as stuck if it does not
+    /// stop. A transfer that was told to stop has failed, even if the channel then reports its end.
     pub fn finish(
         &mut self,
         channel: &mut impl EngineRegisters,
@@ -73,8 +74,8 @@ impl Transfer {
         Some(self.stop(channel, is_late))
     }
 
-    /// Stops what is under way, since `since`, because its memory is to be used again. Returns
-    /// [`Outcome::Busy`] until the channel has stopped or the limit is over.
+    /// Stops the transfer in progress, because its memory is to be used again; stopping began at
+    /// `since`. Returns [`Outcome::Busy`] until the channel has stopped or the limit is over.
     pub fn close(
         &mut self,
         channel: &mut impl EngineRegisters,

@@ -12,26 +12,27 @@ use weir_paging::classes::Pages;
 use weir_paging::table::{Attributes, Builder, MapError, stage2};
 use weir_units::Cid;
 
-/// Pieces of RAM begin at a multiple of this there.
+/// Alignment of the address space into which pieces of RAM are placed.
 const BLOCK: u64 = 0x20_0000;
 
 impl PackedFlow {
-    /// Bytes that may go at once under [`Self::rate`]. Packets that keep their period and meet
-    /// their deadline never wait for it: in any time t begin no more than 1 + (t + deadline) /
-    /// period of them.
+    /// Returns the bytes that may be sent at once under [`Self::rate`]. Packets that keep their
+    /// period and meet their deadline never wait for the rate: in any time t at most 1 + (t +
+    /// deadline) / period of them begin.
     #[must_use]
     pub const fn burst(&self) -> u64 {
         let late = if self.period == 0 { 0 } else { self.deadline.div_ceil(self.period) };
         (self.size as u64).saturating_mul(late.saturating_add(1))
     }
 
-    /// The context identifier by which the sender knows the receivers.
+    /// Returns the context identifier by which the sender addresses the receivers.
     #[must_use]
     pub const fn destination(&self) -> Cid {
         if self.members > 1 { Cid(FIRST_GROUP.0 + self.first as u64) } else { Cid::of_vm(self.to) }
     }
 
-    /// Whether each end is in the system and nothing about it overflows. `place` is its own.
+    /// Returns whether both ends are in the system and no value overflows. `place` is the flow's
+    /// index.
     fn is_sound(&self, place: usize, system: &PackedSystem<'_>) -> bool {
         let first = self.first as usize;
         let group = first..first.saturating_add(self.members as usize);
@@ -56,17 +57,17 @@ impl PackedFlow {
 }
 
 impl VmView<'_> {
-    /// The vsock context identifier.
+    /// Returns the vsock context identifier.
     #[must_use]
     pub const fn cid(&self) -> Cid {
         Cid::of_vm(self.index as u32)
     }
 
-    /// Where the broker sees the `len` bytes at `ipa`, if they are in one piece of the VM's RAM, or
-    /// in some that follow each other.
+    /// Returns the address at which the broker sees the `len` bytes at `ipa`, if they are in one
+    /// piece of the VM's RAM, or in contiguous pieces.
     #[must_use]
     pub fn broker_address(&self, ipa: u64, len: u64) -> Option<u64> {
-        // Where it begins, and the bytes from there on.
+        // The address of the first byte, and the number of contiguous bytes from there on.
         let mut found: Option<(u64, u64)> = None;
         for (start, region) in self.broker_window() {
             let offset = ipa.wrapping_sub(region.ipa);
@@ -86,22 +87,24 @@ impl VmView<'_> {
         None
     }
 
-    /// Returns its pieces of RAM, each with its place in the broker's address space.
+    /// Returns the VM's pieces of RAM, each with its address in the broker's address space.
     pub fn broker_window(&self) -> impl Iterator<Item = (u64, &Region)> {
         let ram = self.regions.iter().filter(|region| region.kind == RAM);
         window(self.index, ram.map(|region| (region, region.ipa, region.len)))
     }
 }
 
-/// Where the broker sees pieces of RAM, each given with its address and its length in the VM, the
-/// system's VM number `index`: pieces that follow each other there do so here.
+/// Returns the addresses at which the broker sees pieces of RAM of VM number `index`. Each piece is
+/// given with its address and its length in the VM; pieces that are adjacent there are adjacent
+/// here, too.
 pub fn window<T>(
     index: usize,
     ram: impl Iterator<Item = (T, u64, u64)>,
 ) -> impl Iterator<Item = (u64, T)> {
     let (mut end, mut ipa_end) = (WINDOW * (index as u64 + 1), None);
     ram.map(move |(piece, ipa, len)| {
-        // As in the VM modulo a block, so that blocks of stage 2 serve here as well.
+        // Congruent to the address in the VM modulo a block, so that stage 2 can use blocks here as
+        // well.
         let start = match ipa_end {
             Some(ipa_end) if ipa_end == ipa => end,
             _ => (end.saturating_add(BLOCK - 1) / BLOCK * BLOCK).saturating_add(ipa % BLOCK),
@@ -113,26 +116,26 @@ pub fn window<T>(
 }
 
 impl PackedSystem<'_> {
-    /// The flows; their numbers are their places here.
+    /// Returns the flows; their numbers are their indices here.
     #[must_use]
     pub const fn flows(&self) -> &[PackedFlow] {
         if Features::BROKER.is_built() { self.flows } else { &[] }
     }
 
-    /// The broker, where there are flows or a switch.
+    /// Returns the broker, if there are flows or a switch.
     #[must_use]
     pub fn broker(&self) -> Option<VmView<'_>> {
         if Features::BROKER.is_built() { self.vm(self.header.broker as usize) } else { None }
     }
 
-    /// Physical address of the exchange; none without a broker.
+    /// Returns the physical address of the exchange; none without a broker.
     #[must_use]
     pub fn exchange(&self) -> Option<u64> {
         let broker = self.broker()?;
         broker.regions.iter().find(|region| region.kind == EXCHANGE).map(|region| region.pa)
     }
 
-    /// The pages of the exchange, where memory is divided.
+    /// Returns the pages of the exchange, for a system with divided memory.
     #[must_use]
     pub fn exchange_pages(&self) -> Option<Pages<'_>> {
         let broker = self.broker()?;
@@ -140,11 +143,12 @@ impl PackedSystem<'_> {
         Some(self.pages(&broker, PageSpan { pa, len: EXCHANGE_LEN }))
     }
 
-    /// Maps what the broker sees of the VMs that it serves; see [`Self::window_attributes`].
+    /// Maps the memory of the VMs that the broker serves into its stage 2; see
+    /// [`Self::window_attributes`].
     ///
     /// # Errors
     ///
-    /// See [`MapError`].
+    /// Returns a [`MapError`] if the windows do not fit the tables.
     pub fn map_windows(&self, builder: &mut Builder<'_>) -> Result<(), MapError> {
         for vm in (0..self.vms()).filter_map(|index| self.vm(index)) {
             let Some(attributes) = self.window_attributes(&vm) else { continue };
@@ -155,8 +159,9 @@ impl PackedSystem<'_> {
         Ok(())
     }
 
-    /// How the broker may use a VM's RAM, if at all: it reads and writes that of VMs in flows and
-    /// at the switch, because it serves their rings, and sees no other VM.
+    /// Returns the attributes with which the broker sees a VM's RAM, if at all: it reads and writes
+    /// the RAM of VMs in flows and at the switch, because it serves their rings, and sees no other
+    /// VM.
     #[must_use]
     pub fn window_attributes(&self, vm: &VmView<'_>) -> Option<Attributes> {
         let is = |index: u32| index as usize == vm.index;
@@ -165,8 +170,8 @@ impl PackedSystem<'_> {
         is_served.then_some(stage2::WINDOW)
     }
 
-    /// Flows and a switch have a broker, only the broker has an exchange, and the windows are
-    /// within bounds.
+    /// Checks that a system with flows or a switch has a broker, that only the broker has an
+    /// exchange, and that the windows are within bounds.
     pub(crate) fn check_flows(&self) -> Result<(), Damage> {
         if !Features::BROKER.is_built() {
             return Ok(());
@@ -204,7 +209,7 @@ impl PackedSystem<'_> {
             return Ok(());
         }
         let broker = self.broker().ok_or(Damage::Flow(self.header.broker))?;
-        // Its windows are where its own regions are not.
+        // The broker's windows must not overlap its own regions.
         let own = broker.regions.iter().all(|region| {
             let range = page_range(region.ipa, region.len);
             let there = region.kind != EXCHANGE || region.ipa == EXCHANGE_IPA;
@@ -221,7 +226,7 @@ impl PackedSystem<'_> {
 }
 
 impl PackedSystem<'_> {
-    /// A DMA engine moves chunks of flows, for a broker, and none that is longer than
+    /// Checks that a DMA engine is used only for flows with a broker, and for chunks of at most
     /// [`ENGINE_CHUNK`]. Only an engine that is used has a level and a limit.
     pub(crate) fn check_engine(&self) -> Result<(), Damage> {
         if !Features::BROKER.is_built() {

@@ -1,4 +1,4 @@
-//! Which network devices VMs can have.
+//! The check of the network devices of VMs.
 
 use super::PackedNet;
 use crate::{Damage, Features, PackedSystem};
@@ -14,7 +14,8 @@ impl PackedNet {
 }
 
 impl PackedSystem<'_> {
-    /// Each port is one, no two have the same address, and there is one uplink at most.
+    /// Checks that each port is valid, that no two have the same address, and that there is at most
+    /// one uplink.
     pub(crate) fn check_ports(&self) -> Result<(), Damage> {
         if !Features::BROKER.is_built() {
             return Ok(());

@@ -9,7 +9,7 @@ use core::ops::Range;
 use weir_paging::smmu::INPUT_LIMIT;
 
 impl PciFunction {
-    /// Whether its VM has further functions of the same device among `all`.
+    /// Whether the function's VM has further functions of the same device among `all`.
     #[must_use]
     pub fn has_siblings(&self, all: &[Self]) -> bool {
         all.iter().filter(|other| other.address >> 3 == self.address >> 3).count() > 1
@@ -23,8 +23,8 @@ impl<'a> PackedSystem<'a> {
         if Features::PCI.is_built() { self.pci } else { &[] }
     }
 
-    /// Every function is at a place of its own, there and at the SMMU, and nothing of it overlaps
-    /// with its VM's other devices, with RAM, or with another function's.
+    /// Checks that every function has an address of its own, both on its bus and at the SMMU, and
+    /// overlaps with no other device or RAM of its VM and with no other function.
     pub(crate) fn check_pci(&self, gic_v2: bool) -> Result<(), Damage> {
         if self.pci().len() > MAX_FUNCTIONS {
             return Err(Damage::Table);
@@ -58,7 +58,8 @@ impl<'a> PackedSystem<'a> {
                 let same_vm = other.vm == function.vm;
                 other.address == function.address
                     || theirs.is_none_or(|theirs| overlap(&theirs, &bars))
-                    // One owner: functions of a device, a stream, a configuration space.
+                    // A device's functions, a stream and a configuration space each belong to one
+                    // VM.
                     || (!same_vm && other.address >> 3 == function.address >> 3)
                     || (!same_vm && other.stream == function.stream)
                     || (same_vm && other.ecam != function.ecam)
@@ -70,7 +71,7 @@ impl<'a> PackedSystem<'a> {
         Ok(())
     }
 
-    /// Whether something of a VM's, or the image, is at these physical addresses.
+    /// Whether these physical addresses overlap with memory of a VM or with the image.
     fn is_physical(&self, range: &Range<u64>) -> bool {
         let header = self.header;
         let ram = header.load_address..header.memory_end;
@@ -83,8 +84,8 @@ impl<'a> PackedSystem<'a> {
 }
 
 impl VmView<'_> {
-    /// Where its socket device is on PCI, its base address is one, and nothing is in the way of its
-    /// configuration space.
+    /// Checks that a socket device on PCI has a valid base address, and that nothing overlaps with
+    /// its configuration space.
     pub(crate) fn check_vsock(&self, devices: &[Option<Range<u64>>]) -> Result<(), Damage> {
         if !Features::PCI.is_built() || self.vm.vsock_ecam == 0 {
             return Ok(());
@@ -102,7 +103,7 @@ impl VmView<'_> {
         if sound { Ok(()) } else { Err(damage) }
     }
 
-    /// Whether RAM, a device or a virtual device of the VM is at these addresses of its.
+    /// Whether RAM, a device or a virtual device of the VM is at these guest addresses.
     fn is_in_the_way(&self, range: &Range<u64>, gic_v2: bool) -> bool {
         let gic_cpu_len = if gic_v2 { 0x2000 } else { 0x2_0000 * u64::from(self.vm.vcpus) };
         let devices = self.devices(gic_cpu_len);

@@ -1,4 +1,4 @@
-//! Which regulator a VM's memory bandwidth has, and which bandwidths can be regulated.
+//! The regulator of a VM's memory bandwidth, and the check that a bandwidth can be regulated.
 
 use super::{
     COMPENSATION, COUNTER_PAGE, LEAST_PERIOD_NS, LEAST_POLL_NS, MEMGUARD, MOST_PERIOD_NS, NO_VM,
@@ -10,17 +10,17 @@ use weir_units::Nanos;
 
 const _: () = assert!(MAX_VCPUS == MAX_CORES, "a VM's vCPUs run on as many cores");
 
-/// The least time in which a core can make so many `events` at a counter page, if an instruction
-/// takes `access` ns: sixteen in a row touch two lines each, as an access that crosses a line does,
-/// and the line that they lie in. A jump to another line touches that one, and no two for data, so
-/// nothing else makes more.
+/// Returns the shortest time in which a core can cause `events` events at a counter page if an
+/// instruction takes `access` ns. Sixteen consecutive instructions cause at most 33: each accesses
+/// two lines if its data cross a line, and all lie in one line. A jump to another line accesses
+/// that line instead of two lines of data, so nothing else causes more.
 #[must_use]
 pub const fn least_time(events: u64, access: u64) -> u64 {
     (events / 33 * 16).saturating_add(events % 33 * 16 / 33).saturating_mul(access)
 }
 
-/// The most events that a core can make at a counter page in `time` ns, if an instruction takes
-/// `access` ns: the most with a [`least_time`] that is no longer.
+/// Returns the most events that a core can cause at a counter page in `time` ns if an instruction
+/// takes `access` ns: the greatest number whose [`least_time`] is at most `time`.
 #[must_use]
 pub const fn most_events(time: u64, access: u64) -> u64 {
     let instructions = match time.checked_div(access) {
@@ -43,9 +43,9 @@ impl Regulation {
     }
 }
 
-/// The regulator of vCPU `vcpu` of VM `index`; none if its bandwidth is not regulated. `of` gives
-/// each VM's regulation and the core of each of its vCPUs, `cores` is the number of the system's
-/// cores. What a regulator shares with others depends on all of them.
+/// Returns the regulator of vCPU `vcpu` of VM `index`, or `None` if the VM's bandwidth is not
+/// regulated. `of` returns a VM's regulation and the cores of its vCPUs, `cores` is the number of
+/// the system's cores. The parts that a regulator shares with others depend on all of them.
 pub fn setting<'a>(
     of: impl Fn(usize) -> Option<(&'a Regulation, &'a [u8])>,
     index: usize,
@@ -88,7 +88,8 @@ pub fn setting<'a>(
 }
 
 impl PackedSystem<'_> {
-    /// The regulator of vCPU `vcpu` of VM `index`; none if its bandwidth is not regulated.
+    /// Returns the regulator of vCPU `vcpu` of VM `index`, or `None` if its bandwidth is not
+    /// regulated.
     #[must_use]
     pub fn setting(&self, index: usize, vcpu: usize) -> Option<Setting> {
         let of = |index: usize| {
@@ -98,7 +99,7 @@ impl PackedSystem<'_> {
         setting(of, index, vcpu, self.header.cores as usize)
     }
 
-    /// A VM's bandwidth is one that can be regulated.
+    /// Checks that a VM's memory bandwidth can be regulated as it is configured.
     pub(crate) fn check_regulation(&self, view: &VmView<'_>) -> Result<(), Damage> {
         if !Features::BUDGETS.is_built() {
             return Ok(());

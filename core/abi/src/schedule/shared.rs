@@ -1,4 +1,4 @@
-//! Schedules of shared cores: which can be run, and what they decide.
+//! Schedules of shared cores: the check that they can be run, and the scheduler made of each.
 
 use super::{
     FIXED_PRIORITY, LEAST_SLOT_NS, MAX_RULES, MAX_SLOTS, MOST_SLOT_NS, PackedSchedule, ROUND_ROBIN,
@@ -16,7 +16,7 @@ const _: () = assert!(MAX_SLOTS == scheduler::MAX_SLOTS, "each entry can be a sl
 pub struct ReadySchedule {
     /// The scheduler with its settings.
     pub scheduler: Scheduler,
-    /// The VM of each of its entities.
+    /// The VM of each schedulable entity.
     vms: [u8; MAX_VMS],
     count: usize,
 }
@@ -28,7 +28,7 @@ impl ReadySchedule {
         self.vms.get(..self.count).unwrap_or(&[])
     }
 
-    /// The entity of VM `vm`.
+    /// Returns the entity of VM `vm`.
     #[must_use]
     pub fn entity(&self, vm: usize) -> Option<u8> {
         self.vms().iter().position(|its| usize::from(*its) == vm).map(|entity| entity as u8)
@@ -54,7 +54,7 @@ impl<'a> PackedSystem<'a> {
         self.schedules().iter().any(|schedule| schedule.core as usize == core)
     }
 
-    /// The schedule of core `core`; none if at most one vCPU runs there.
+    /// Returns the schedule of core `core`, or `None` if at most one vCPU runs there.
     #[must_use]
     pub fn shared(&self, core: usize) -> Option<ReadySchedule> {
         let schedule = self.schedules().iter().find(|schedule| schedule.core as usize == core)?;
@@ -115,11 +115,11 @@ impl<'a> PackedSystem<'a> {
         let own = self.slots(schedule).iter().filter(|slot| slot.vm as usize == vm);
         let each = own.map(|slot| slot.length_ns / 2).fold(0, u64::saturating_add);
         let rounds = time.0.div_ceil(each.max(1)).saturating_add(1);
-        // No core is left out.
+        // `usize::MAX` is no core, so all cores count.
         Nanos(rounds.saturating_mul(self.round(vm, usize::MAX).0))
     }
 
-    /// Every schedule can be run, and the VMs that share a core are those of its schedule.
+    /// Checks that every schedule can be run, and that it names the VMs that share its core.
     pub(crate) fn check_schedules(&self) -> Result<(), Damage> {
         let mut seen = [false; MAX_CORES];
         for schedule in self.schedules() {

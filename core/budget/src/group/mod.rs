@@ -1,4 +1,4 @@
-//! The budget of a group of vCPUs, which their cores access without a lock.
+//! The budget of a group of vCPUs; their cores access it without a lock.
 
 mod reserve;
 mod spent;
@@ -19,12 +19,12 @@ use crate::word::{AtomicU64, Word};
 /// The budget of a group of vCPUs: those of one VM, or those of MemGuard's domain. Their cores
 /// access it without a lock; it can be a `static`.
 ///
-/// Nothing in it is ever reset: what belongs to a period carries the period's number.
+/// No word in it is ever reset: a value that belongs to a period includes the period's number.
 #[derive(Debug)]
 pub struct GroupBudget(pub(super) GroupWords<AtomicU64>);
 
 impl GroupBudget {
-    /// Returns the state when the machine starts.
+    /// Returns the state at the start of the machine.
     #[must_use]
     pub const fn new() -> Self {
         Self(GroupWords {
@@ -57,7 +57,7 @@ pub(super) struct GroupWords<W> {
     pub(super) usage: Usage<W>,
     /// The vCPUs to wake when budget is returned.
     pub(super) waiting: Waiting<W>,
-    /// The suspended vCPUs, where the domain has spare budget.
+    /// The suspended vCPUs; used if the domain has spare budget.
     pub(super) throttled: Waiting<W>,
 }
 
@@ -74,8 +74,8 @@ impl<W: Word> GroupWords<W> {
         }
     }
 
-    /// Takes up to `want` of the budget of `period`, which begins with `refill`; returns what was
-    /// taken.
+    /// Takes up to `want` of the budget of `period`, which begins with `refill`. Returns the amount
+    /// that was taken.
     pub(super) fn draw(&self, period: u64, refill: Counts, want: Counts) -> Counts {
         Counts {
             reads: self.reads.draw(period, refill.reads, want.reads),
@@ -83,7 +83,7 @@ impl<W: Word> GroupWords<W> {
         }
     }
 
-    /// Adds to the budget of `period`; returns what could be added.
+    /// Adds to the budget of `period`. Returns the amount that could be added.
     pub(super) fn give(&self, period: u64, amount: Counts) -> Counts {
         Counts {
             reads: self.reads.give(period, amount.reads),

@@ -1,6 +1,6 @@
-//! The words of a group as they are shipped, on loom's words: every interleaving of a few cores,
-//! and every value that Armv8's memory model (and a weaker one) lets a load return. And the same on
-//! words that do less than they are asked for, where the model has to fail.
+//! The words of a group as shipped, on loom's words: every interleaving of a few cores, and every
+//! value that Armv8's memory model (and a weaker one) lets a load return. The same models are run
+//! on words that do less than required, with which the models must fail.
 
 use super::{GroupWords, Reserve, Spent, Waiting, usage::Slot};
 use crate::{
@@ -28,7 +28,7 @@ impl Word for AtomicU64 {
     }
 }
 
-/// A word that the model can make.
+/// A word that a model can create.
 trait Modeled: Word + Send + Sync + 'static {
     fn new(value: u64) -> Self;
 }
@@ -39,7 +39,7 @@ impl Modeled for AtomicU64 {
     }
 }
 
-/// Loads and stores that are asked to acquire and release, and don't.
+/// A word whose loads and stores ignore a request to acquire or release.
 struct Weak<const LOADS: bool, const STORES: bool>(AtomicU64);
 
 impl<const LOADS: bool, const STORES: bool> Word for Weak<LOADS, STORES> {
@@ -65,7 +65,7 @@ impl<const LOADS: bool, const STORES: bool> Modeled for Weak<LOADS, STORES> {
 type WeakLoads = Weak<true, false>;
 type WeakStores = Weak<false, true>;
 
-/// An exchange in two steps, with room for another core between them.
+/// A word whose exchange has two steps, with room for another core between them.
 struct Split(AtomicU64);
 
 impl Word for Split {
@@ -93,25 +93,25 @@ impl Modeled for Split {
     }
 }
 
-/// Runs all executions of `model` in which a core is interrupted by another at most twice.
+/// Runs all executions of `model` in which a core is preempted by another at most twice.
 fn holds(model: fn()) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(2);
     builder.check(model);
 }
 
-/// Whether one of them fails.
+/// Returns whether one of these executions fails.
 fn fails(model: fn()) -> bool {
     catch_unwind(AssertUnwindSafe(|| holds(model))).is_err()
 }
 
-/// Runs all at once, each on its core; what they answer.
+/// Runs all tasks concurrently, each on its own core. Returns their results.
 fn together<T: Send + 'static>(tasks: Vec<Box<dyn FnOnce() -> T + Send>>) -> Vec<T> {
     let threads: Vec<_> = tasks.into_iter().map(thread::spawn).collect();
     threads.into_iter().map(|thread| thread.join().unwrap()).collect()
 }
 
-/// Three cores enter period 2 and draw, one of them after it drew the last of period 1.
+/// Three cores enter period 2 and draw; one of them does so after it drew the last of period 1.
 fn no_more_is_drawn_than_there_is<W: Modeled>() {
     let reserve = Arc::new(Reserve::on(W::new(0)));
     assert_eq!(reserve.draw(1, 1, 1), 1);
@@ -127,7 +127,7 @@ fn no_more_is_drawn_than_there_is<W: Modeled>() {
     assert_eq!(reserve.draw(2, 5, 5), 0);
 }
 
-/// Two cores give and draw in the period that both of them begin.
+/// Two cores give and draw in the period that each of them may begin.
 fn what_is_given_is_there_once<W: Modeled>() {
     let reserve = Arc::new(Reserve::on(W::new(0)));
     let core = |gift: u64| {
@@ -144,7 +144,7 @@ fn what_is_given_is_there_once<W: Modeled>() {
     assert_eq!(drawn + reserve.draw(1, 0, 9), given);
 }
 
-/// Three members spend their budgets; it is news to one.
+/// Three members spend their budgets; exactly one of them is the last.
 fn one_is_the_last<W: Modeled>() {
     let spent = Arc::new(Spent::on(W::new(0)));
     let core = |member: u32| {
@@ -157,7 +157,8 @@ fn one_is_the_last<W: Modeled>() {
     assert!(spent.mark(1, 0b100, 0b111).all);
 }
 
-/// Two vCPUs ask for budget in period 1, and two others return some: each that asked is named once.
+/// Two vCPUs ask for budget in period 1, and two others return some: each vCPU that asked is named
+/// once.
 fn each_that_asks_is_woken_once<W: Modeled>() {
     let waiting = Arc::new(Waiting::on(W::new(0)));
     waiting.ask(1, 0b01);
@@ -178,8 +179,8 @@ fn each_that_asks_is_woken_once<W: Modeled>() {
     assert_eq!(waiting.take(2, u32::MAX), 0, "of another period");
 }
 
-/// One core publishes what it used in periods 1 and 3, another reads both. What it finds is the use
-/// of that period.
+/// One core publishes its use in periods 1 and 3, and another core reads both. A count that is
+/// found is the use of that period.
 fn counts_belong_to_their_period<P: Modeled, D: Modeled>() {
     let slot = Arc::new(Slot { period: P::new(0), reads: D::new(0), writes: D::new(0) });
     let used = |period: u64| Counts { reads: period * 10, writes: period * 20 };
@@ -210,7 +211,8 @@ fn setting(kind: RegulatorKind, budget: u64, vcpu: u8) -> Setting {
     }
 }
 
-/// Uses up to `wanted` accesses in the period that begins at `now`; what it got.
+/// Uses up to `wanted` accesses in the period that begins at `now`. Returns the number of accesses
+/// made.
 fn use_up(
     now: u64,
     from: u64,
@@ -227,7 +229,7 @@ fn use_up(
     used
 }
 
-/// Two vCPUs spend a VM's budget of 3 in two periods.
+/// Two vCPUs spend a VM's budget of 3 in each of two periods.
 fn a_pool_serves_two_vcpus<W: Modeled>() {
     let group = Arc::new(GroupWords::on(|| W::new(0)));
     let core = |vcpu: u8| {
@@ -245,7 +247,8 @@ fn a_pool_serves_two_vcpus<W: Modeled>() {
     }
 }
 
-/// A vCPU goes off, gives its budget of 2, comes back and wants it, while another wants 4.
+/// A vCPU goes off, gives its budget of 2, comes back and wants the budget again, while another
+/// vCPU wants 4.
 fn a_domain_lends_once<W: Modeled>() {
     let group = Arc::new(GroupWords::on(|| W::new(0)));
     let core = |vcpu: u8, wanted: u64| {
@@ -262,7 +265,7 @@ fn a_domain_lends_once<W: Modeled>() {
     assert!(used[0] <= 2 && used[1] >= 2 && used[0] + used[1] == 4, "{used:?}");
 }
 
-/// A critical vCPU uses 1 of 3 and then 5, while the one that it compensates goes through its
+/// A critical vCPU uses 1 of 3 and then 5, while the vCPU that compensates it goes through its
 /// periods.
 fn a_use_compensates_when_known<W: Modeled>() {
     let group = Arc::new(GroupWords::on(|| W::new(0)));
@@ -286,11 +289,11 @@ fn a_use_compensates_when_known<W: Modeled>() {
         .map(|period| interferer.step_on(&group, Nanos(PERIOD * period), Counts::ZERO).limit.reads);
     publish.join().unwrap();
     assert!(limits[0] == 3 && [3, 5].contains(&limits[1]), "{limits:?}");
-    // Nothing was used, so nothing is taken off for the second period.
+    // Nothing was used, so nothing is subtracted in the second period.
     assert!([3, 5].contains(&limits[2]) && limits[2] >= limits[1], "{limits:?}");
 }
 
-/// A word that others always change first.
+/// A word that another core always changes first.
 struct Contended;
 
 impl Word for Contended {
@@ -324,7 +327,7 @@ fn what_is_over_stays_over() {
         (reserve.give(7, u64::MAX), reserve.draw(7, 5, u64::MAX)),
         (super::MOST - 2, super::MOST)
     );
-    // Numbers go round.
+    // The period numbers wrap around.
     let last = (1 << 24) - 1;
     assert_eq!([last >> 1, last - 9, last + 5].map(|period| reserve.draw(period, 5, 9)), [5; 3]);
     let spent = Spent::on(std::sync::atomic::AtomicU64::new(0));
@@ -382,7 +385,7 @@ fn a_published_use_is_whole() {
 
 #[test]
 fn each_order_of_a_published_use_is_needed() {
-    // Release on the period, on the counts; acquire on the period, on the counts.
+    // Release on the period and on the counts; acquire on the period and on the counts.
     assert!(fails(counts_belong_to_their_period::<WeakStores, AtomicU64>));
     assert!(fails(counts_belong_to_their_period::<AtomicU64, WeakStores>));
     assert!(fails(counts_belong_to_their_period::<WeakLoads, AtomicU64>));

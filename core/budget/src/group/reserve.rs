@@ -1,16 +1,16 @@
 use crate::word::{AtomicU64, Word, update};
 
 const AMOUNT_BITS: u32 = 40;
-/// The most that a reserve holds: at 64 bytes an access and a period of 30 us, 2 EB/s.
+/// Largest amount in a reserve: at 64 bytes per access and a period of 30 us, 2 EB/s.
 pub(in super::super) const MOST: u64 = (1 << AMOUNT_BITS) - 1;
 
 /// A number of accesses that several cores take from and add to, in one word with the number
-/// (modulo 2^24) of the period that it is of: the first vCPU in a period begins it, in the same
-/// exchange as it takes from it. So no vCPU can take from the period before, or begin one twice,
-/// and no ordering is needed: the word says all.
+/// (modulo 2^24) of its period. The first vCPU in a period begins the period, in the same exchange
+/// in which it takes from the reserve. So no vCPU can take from the previous period or begin a
+/// period twice. No ordering is needed, because the word contains the whole state.
 ///
-/// A period counts as later than the word's if it is so by less than 2^23, four minutes at 30 us:
-/// reserves with sharers that are stepped each period never come near.
+/// A period counts as later than the word's period if it is later by less than 2^23, which is four
+/// minutes at 30 us; reserves whose sharers are stepped in each period never come near this limit.
 #[derive(Debug)]
 pub(in super::super) struct Reserve<W>(W);
 
@@ -20,7 +20,8 @@ impl Reserve<AtomicU64> {
     }
 }
 
-/// The word's amount as `period` finds it: `first` if it begins the period; none if it is over.
+/// Returns the amount of the word for `period`: `first` if this begins the period; none if the
+/// period is over.
 #[inline]
 fn amount(word: u64, period: u64, first: u64) -> Option<u64> {
     match (period << AMOUNT_BITS).wrapping_sub(word & !MOST) >> AMOUNT_BITS {
@@ -36,8 +37,8 @@ impl<W: Word> Reserve<W> {
         Self(word)
     }
 
-    /// Takes up to `want`; what it got. The first of a period finds `refill`. Nothing is left for a
-    /// period that is over.
+    /// Takes up to `want` and returns the amount taken. The first call in a period finds `refill`.
+    /// Nothing is left for a period that is over.
     #[inline]
     pub(super) fn draw(&self, period: u64, refill: u64, want: u64) -> u64 {
         if want == 0 {
@@ -51,7 +52,7 @@ impl<W: Word> Reserve<W> {
         .unwrap_or(0)
     }
 
-    /// Adds `amount`; how much of it there was room for. Nothing is added to a period that is over.
+    /// Adds `gift` and returns how much of it was added. Nothing is added to a period that is over.
     #[inline]
     pub(super) fn give(&self, period: u64, gift: u64) -> u64 {
         if gift == 0 {

@@ -1,19 +1,19 @@
 use crate::word::{AtomicU64, Word, update};
 
-/// The most vCPUs that share one domain.
+/// Largest number of vCPUs that share one domain.
 pub(in super::super) const MAX_MEMBERS: u8 = 32;
 
-/// Which vCPUs of a domain have spent their budget, one bit each, in one word with the number
+/// The vCPUs of a domain that have spent their budget, one bit each, in one word with the number
 /// (modulo 2^32) of the period.
 #[derive(Debug)]
 pub(in super::super) struct Spent<W>(W);
 
-/// What a mark found.
+/// Result of a mark.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in super::super) struct Mark {
-    /// All members have spent theirs.
+    /// Whether all members have spent their budgets.
     pub(in super::super) all: bool,
-    /// This mark was the last that was missing.
+    /// Whether this mark was the last missing one.
     pub(in super::super) news: bool,
 }
 
@@ -29,7 +29,7 @@ impl<W: Word> Spent<W> {
         Self(word)
     }
 
-    /// Notes that the vCPUs `member` have spent theirs in `period`.
+    /// Records that the vCPUs in `member` have spent their budgets in `period`.
     pub(in super::super) fn mark(&self, period: u64, member: u32, members: u32) -> Mark {
         let tag = period << 32;
         update(&self.0, |word| {

@@ -1,9 +1,9 @@
 use crate::word::{AtomicU64, Word, update};
 
-/// The vCPUs that are suspended for their budget and want to be woken when some is returned: one
-/// bit each, in one word with the number (modulo 2^32) of the period.
+/// The vCPUs that are suspended because of their budget and want to be woken when budget is
+/// returned: one bit each, in one word with the number (modulo 2^32) of the period.
 ///
-/// A taker clears the bits that it finds, so each [`Waiting::ask`] leads to at most one wake-up.
+/// Taking a bit clears it, so each [`Waiting::ask`] leads to at most one wake-up.
 #[derive(Debug)]
 pub(in super::super) struct Waiting<W>(W);
 
@@ -13,7 +13,7 @@ impl Waiting<AtomicU64> {
     }
 }
 
-/// The bits of `word` that belong to `period`; none if the word's period is a later one.
+/// Returns the bits of `word` that belong to `period`; none if the word's period is a later one.
 #[inline]
 fn bits(word: u64, period: u64) -> Option<u32> {
     match (period << 32).wrapping_sub(word & !0xffff_ffff) >> 32 {
@@ -34,11 +34,11 @@ impl<W: Word> Waiting<W> {
         update(&self.0, |word| Some((period << 32 | u64::from(bits(word, period)? | member), ())));
     }
 
-    /// Removes the vCPUs `members` and returns those of them that were there.
+    /// Removes the vCPUs in `members` and returns those that were present.
     pub(in super::super) fn take(&self, period: u64, members: u32) -> u32 {
         update(&self.0, |word| {
             let there = bits(word, period)?;
-            // Without an exchange where there is nothing to remove.
+            // No exchange is made if there is nothing to remove.
             (there & members != 0)
                 .then_some((period << 32 | u64::from(there & !members), there & members))
         })
@@ -46,14 +46,14 @@ impl<W: Word> Waiting<W> {
     }
 }
 
-/// A vCPU's own view of [`Waiting`]: it asks at most once in each period.
+/// A vCPU's own view of [`Waiting`]; the vCPU asks at most once in each period.
 #[derive(Clone, Debug)]
 pub(in super::super) struct Waiter {
     /// The vCPU's bit.
     pub(in super::super) member: u32,
-    /// The period in which it asked last.
+    /// The period in which the vCPU asked last.
     asked: u64,
-    /// Whether its bit may still be there.
+    /// Whether the vCPU's bit may still be set.
     waits: bool,
 }
 
@@ -62,7 +62,7 @@ impl Waiter {
         Self { member, asked: 0, waits: false }
     }
 
-    /// Asks for a wake-up; false if it has done so in this period already.
+    /// Asks for a wake-up. Returns false if the vCPU has asked in this period already.
     pub(in super::super) fn ask<W: Word>(&mut self, waiting: &Waiting<W>, period: u64) -> bool {
         let first = self.asked != period;
         if first {
@@ -73,7 +73,7 @@ impl Waiter {
         first
     }
 
-    /// Withdraws what it asked for: it runs again, or goes off.
+    /// Withdraws the request, because the vCPU runs again or goes off.
     #[inline]
     pub(in super::super) fn withdraw<W: Word>(&mut self, waiting: &Waiting<W>, period: u64) {
         if core::mem::take(&mut self.waits) {

@@ -3,50 +3,51 @@
 use super::{ClassSet, MAX_CLASSES, PAGE_BITS, PAGE_SHIFT, PageClass};
 use crate::PAGE;
 
-/// Most bits that choose a page class.
+/// Largest number of bits that select a page class.
 const MAX_RANK: usize = MAX_CLASSES.ilog2() as usize;
-/// Most functions that choose a bank.
+/// Largest number of functions that select a bank.
 pub const MAX_BANK_BITS: usize = 8;
 
-/// Which bits of a physical address choose where a line lies in the last-level cache and in DRAM. A
-/// geometry without any, [`Geometry::NONE`], is that of memory in which every place is like every
-/// other.
+/// The bits of a physical address that select the place of a line in the last-level cache and in
+/// DRAM. A geometry without any, [`Geometry::NONE`], describes memory in which all places are
+/// equivalent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
     /// The bits of the last-level cache's set index above the page: the page's color.
     pub colors: u64,
-    /// For each bank bit the mask of the address bits that it is the XOR of; the first zero ends
-    /// the list.
+    /// For each bank bit, the mask of the address bits whose XOR it is; the first zero ends the
+    /// list.
     pub banks: [u64; MAX_BANK_BITS],
 }
 
-/// What makes a geometry no geometry.
+/// Reason why a geometry is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BadGeometry {
-    /// A page size that is not the 4 KiB that weir maps.
+    /// The page size is not the 4 KiB that weir maps.
     Page(u64),
-    /// A way of the cache is not a power of two of bytes, a page or more.
+    /// The size of a way of the cache is not a power of two, or less than a page.
     Cache,
-    /// A color bit inside the page or above 40 bits.
+    /// A color bit is inside the page or above 40 bits.
     Color(u32),
     /// Bank function number .0 has no address bit, or one above 40 bits.
     Bank(usize),
-    /// Bank function number .0 is the XOR of some before it: it distinguishes no banks.
+    /// Bank function number .0 is the XOR of earlier ones, so it distinguishes no banks.
     Dependent(usize),
-    /// So many bits distinguish page classes, more than the eight for [`MAX_CLASSES`].
+    /// This number of bits distinguishes page classes, which is more than the eight for
+    /// [`MAX_CLASSES`].
     TooMany(usize),
 }
 
 impl Geometry {
-    /// Nothing to choose: one page class.
+    /// A geometry without address functions: one page class.
     pub const NONE: Self = Self { colors: 0, banks: [0; MAX_BANK_BITS] };
 
-    /// The address bits that make the color of a page of `page` bytes in a cache of `size` bytes
-    /// with `ways` ways: those that index a set and lie above the page.
+    /// Returns the address bits that form the color of a page of `page` bytes in a cache of `size`
+    /// bytes with `ways` ways: those that index a set and lie above the page.
     ///
     /// # Errors
     ///
-    /// [`BadGeometry::Page`] and [`BadGeometry::Cache`].
+    /// Returns [`BadGeometry::Page`] or [`BadGeometry::Cache`].
     pub const fn color_bits(size: u64, ways: u64, page: u64) -> Result<u64, BadGeometry> {
         if page != PAGE {
             return Err(BadGeometry::Page(page));
@@ -62,26 +63,26 @@ impl Geometry {
     }
 }
 
-/// The page classes of a board: the classes of pages that no choice of whole pages can split. Two
-/// pages of one page class have the same cache color and lie in the same banks.
+/// The page classes of a board: the finest division of memory by whole pages. Two pages of one page
+/// class have the same cache color and lie in the same banks.
 ///
-/// All address functions are linear over GF(2), so a page class is a vector: the values of as many
-/// independent functions of the page's number as there are. These are kept in the reduced form in
-/// which each has a *pivot*, a bit of the page number that occurs in no other function, and no bit
-/// below it. So within a block of pages aligned to its own size the high bits of the page class are
-/// the same, which makes counting and finding pages cheap, and page classes are numbered in the
-/// order in which memory meets them.
+/// All address functions are linear over GF(2), so a page class is a vector: the values of the
+/// independent functions of the page number. These functions are kept in reduced form: each has a
+/// *pivot*, which is its lowest bit of the page number and occurs in no other function. So within a
+/// block of pages that is aligned to its own size the high bits of the page class are the same,
+/// which makes counting and finding pages cheap. Page classes are numbered in the order in which
+/// they first occur in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageClasses {
     rank: u8,
-    /// What each bit of the page number adds (XOR) to the page class's number.
+    /// The value that each bit of the page number contributes (XOR) to the page class's number.
     pub(super) columns: [u8; PAGE_BITS as usize],
-    /// The bits of the page number that add anything.
+    /// The bits of the page number that contribute to it.
     pub(super) involved: u64,
     pub(super) pivots: [u8; MAX_RANK],
     colors: Functions,
     banks: Functions,
-    /// Bank bits that no choice of pages fixes.
+    /// Number of bank bits that no choice of pages determines.
     split: u8,
 }
 
@@ -107,7 +108,7 @@ impl Functions {
 }
 
 impl PageClasses {
-    /// The one page class of a board without geometry.
+    /// The single page class of a board without geometry.
     pub const ONE: Self = Self {
         rank: 0,
         columns: [0; PAGE_BITS as usize],
@@ -118,14 +119,14 @@ impl PageClasses {
         split: 0,
     };
 
-    /// The page classes of `geometry`.
+    /// Returns the page classes of `geometry`.
     ///
-    /// A bank function with address bits inside the page has both values in every page. What is
-    /// left to choose are those sums of bank functions in which these bits cancel.
+    /// A bank function with address bits inside the page takes both values in every page. The
+    /// selectable functions are those sums of bank functions in which these bits cancel.
     ///
     /// # Errors
     ///
-    /// See [`BadGeometry`].
+    /// Returns a [`BadGeometry`] if the geometry is invalid.
     pub fn new(geometry: &Geometry) -> Result<Self, BadGeometry> {
         let inside = geometry.colors & (PAGE - 1);
         let above = geometry.colors >> (PAGE_SHIFT + PAGE_BITS);
@@ -157,7 +158,7 @@ impl PageClasses {
                 *column |= ((row >> position & 1) as u8) << bit;
             }
         }
-        // A function in terms of the rows: it has the rows of its pivots.
+        // Expresses a function by the rows: it is the sum of the rows whose pivots it contains.
         let express = |function: u64| {
             let pivots = classes.pivots.iter().take(rows.len).enumerate();
             pivots.fold(0, |mask, (bit, pivot)| mask | ((function >> pivot & 1) as u8) << bit)
@@ -173,44 +174,45 @@ impl PageClasses {
         Ok(Self { colors: color_functions, banks: bank_functions, ..classes })
     }
 
-    /// How many there are, 1 to [`MAX_CLASSES`].
+    /// Returns the number of page classes, 1 to [`MAX_CLASSES`].
     #[must_use]
     pub const fn count(&self) -> usize {
         1 << self.rank
     }
 
-    /// The logarithm of [`PageClasses::count`].
+    /// Returns the logarithm of [`PageClasses::count`].
     #[must_use]
     pub const fn rank(&self) -> u32 {
         self.rank as u32
     }
 
-    /// How many cache colors there are.
+    /// Returns the number of cache colors.
     #[must_use]
     pub const fn colors(&self) -> u16 {
         self.colors.count()
     }
 
-    /// How many bank groups there are that pages can be chosen from; each is
+    /// Returns the number of bank groups from which pages can be selected; each group consists of
     /// [`PageClasses::banks_in_group`] banks.
     #[must_use]
     pub const fn bank_groups(&self) -> u16 {
         self.banks.count()
     }
 
-    /// In how many banks each page lies, since the address bits inside the page choose among them.
+    /// Returns the number of banks in which each page lies, because the address bits inside the
+    /// page select among them.
     #[must_use]
     pub const fn banks_in_group(&self) -> u16 {
         1 << self.split
     }
 
-    /// The page class of the page at, or around, a physical address.
+    /// Returns the page class of the page that contains a physical address.
     #[must_use]
     pub fn class_of(&self, address: u64) -> PageClass {
         PageClass(self.class_of_page(address >> PAGE_SHIFT))
     }
 
-    /// The number of the page class of a page.
+    /// Returns the number of the page class of a page.
     pub(super) fn class_of_page(&self, page: u64) -> u8 {
         let mut bits = page & self.involved;
         let mut class = 0;
@@ -225,21 +227,21 @@ impl PageClasses {
         self.columns.get(position as usize).copied().unwrap_or(0)
     }
 
-    /// The cache color of a page class, below [`PageClasses::colors`].
+    /// Returns the cache color of a page class, below [`PageClasses::colors`].
     #[must_use]
     pub fn color(&self, class: PageClass) -> u8 {
         self.colors.of(class)
     }
 
-    /// The bank group of a page class, below [`PageClasses::bank_groups`].
+    /// Returns the bank group of a page class, below [`PageClasses::bank_groups`].
     #[must_use]
     pub fn bank(&self, class: PageClass) -> u8 {
         self.banks.of(class)
     }
 
-    /// The color bits that matter to `set`, by their place among the geometry's: those of which a
-    /// page of the set's colors can't have either value. Sets that are apart by color are so by
-    /// these bits alone.
+    /// Returns the color bits that restrict `set`, by their index among the geometry's color bits:
+    /// those for which the set's colors do not have both values in every combination. Whether sets
+    /// are disjoint by color depends on these bits alone.
     #[must_use]
     pub fn color_bits_of(&self, set: &ClassSet) -> u64 {
         let colors = ClassSet::of(set.iter().map(|class| PageClass(self.color(class))));
@@ -247,36 +249,36 @@ impl PageClasses {
         (0..self.colors.len).filter(matters).fold(0, |bits, bit| bits | 1 << bit)
     }
 
-    /// Whether pages of these page classes can evict each other's lines.
+    /// Returns whether pages of these page classes can evict each other's lines.
     #[must_use]
     pub fn share_color(&self, a: PageClass, b: PageClass) -> bool {
         self.color(a) == self.color(b)
     }
 
-    /// Whether pages of these page classes can close each other's rows.
+    /// Returns whether pages of these page classes can close each other's rows.
     #[must_use]
     pub fn share_bank(&self, a: PageClass, b: PageClass) -> bool {
         self.bank(a) == self.bank(b)
     }
 
-    /// Every page class.
+    /// Returns an iterator over all page classes.
     pub fn iter(&self) -> impl Iterator<Item = PageClass> + use<> {
         (0..self.count()).map(|class| PageClass(class as u8))
     }
 
-    /// The page classes that `wanted` holds of, or `None` if it holds of none.
+    /// Returns the page classes for which `wanted` is true, or `None` if there are none.
     pub fn select(&self, wanted: impl Fn(PageClass) -> bool) -> Option<ClassSet> {
         ClassSet::of(self.iter().filter(|&class| wanted(class)))
     }
 
-    /// All page classes.
+    /// Returns the set of all page classes.
     #[must_use]
     pub fn all(&self) -> ClassSet {
         ClassSet::first(self.count())
     }
 
-    /// A set from its bitmap; `None` when it has no page class, or one that this board doesn't
-    /// have.
+    /// Returns a set from its bitmap; `None` if it contains no page class, or one that this board
+    /// does not have.
     #[must_use]
     pub fn set(&self, words: [u64; 4]) -> Option<ClassSet> {
         ClassSet::new(words).filter(|set| set.is_within(&self.all()))
@@ -292,9 +294,9 @@ impl Functions {
     }
 }
 
-/// The sums of bank functions that are the same all over a page, as functions of the page's number;
-/// how many; and how many functions are lost to the inside of the page. A function without bits
-/// inside the page stays as it is.
+/// Returns the sums of bank functions that are constant over a page, as functions of the page
+/// number; their number; and the number of functions that cannot be selected because of bits inside
+/// the page. A function without bits inside the page is returned unchanged.
 fn selectable(geometry: &Geometry) -> Result<([u64; MAX_BANK_BITS], usize, u8), BadGeometry> {
     let mut all = Rows::default();
     let mut within = [0; MAX_BANK_BITS];
@@ -329,11 +331,12 @@ fn selectable(geometry: &Geometry) -> Result<([u64; MAX_BANK_BITS], usize, u8), 
     Ok((banks, count, lost as u8))
 }
 
-/// Most functions of any kind: a color bit for each bit of the page number, and the banks.
+/// Largest number of functions of any kind: a color bit for each bit of the page number, and the
+/// banks.
 const MAX_ROWS: usize = PAGE_BITS as usize + MAX_BANK_BITS;
 
-/// Independent functions in reduced form: each has a pivot, its lowest bit, which no other has;
-/// sorted by pivot.
+/// Independent functions in reduced form, sorted by pivot: each has a pivot, its lowest bit, which
+/// no other function contains.
 struct Rows {
     masks: [u64; MAX_ROWS],
     len: usize,
@@ -346,7 +349,7 @@ impl Default for Rows {
 }
 
 impl Rows {
-    /// Adds a function; false when it is a sum of those there are.
+    /// Adds a function. Returns false if it is a sum of the present ones.
     fn add(&mut self, mask: u64) -> bool {
         let mut rest = mask;
         for row in self.masks.iter().take(self.len) {
@@ -362,9 +365,10 @@ impl Rows {
                 *row ^= rest;
             }
         }
-        // Removing a pivot's bit from a row can't change that row's own lowest bit: the new pivot
-        // is above it, or the row would have had the lower one. So they are still sorted.
-        // Behind them is a zero, which has no lowest bit and so is above each.
+        // Removing a pivot's bit from a row cannot change the lowest bit of that row: the new pivot
+        // is above it; otherwise the row would have had the lower one. So the rows are still
+        // sorted.
+        // Behind them is a zero, which has no lowest bit and therefore sorts last.
         self.len += 1;
         for row in self.masks.iter_mut().take(self.len) {
             if rest.trailing_zeros() < row.trailing_zeros() {

@@ -4,40 +4,42 @@ use super::{ClassSet, PAGE_BITS, PAGE_SHIFT, PageClass, PageClasses};
 use crate::PAGE;
 use core::ops::Range;
 
-/// Pages of a window that are found one by one before the rest is copied.
+/// Number of entries of the list; the first entries are found one by one, the others are copied
+/// from them.
 const LIST: usize = 1024;
-/// As many pages as a window should have, so that what a window costs is little for each of them.
+/// Number of pages that a window should have, so that the cost of a window is small for each of
+/// them.
 const AIM: u64 = 512;
-/// Bits of the largest window, in pages: what 16 bits of a list entry hold.
+/// Bits of the largest window, in pages: the 16 bits of a list entry.
 const MAX_WINDOW: u32 = 16;
-/// So many pages that are not in the set are passed one by one.
+/// Number of pages outside of the set that are skipped one by one.
 const NEAR: u32 = 16;
 
 /// The pages of a set of page classes in a range of physical addresses, in ascending order. The
-/// iterator gives the address of each.
+/// iterator returns the address of each page.
 ///
-/// A *window* is an aligned block of pages; the places of the set's pages in it are kept in a list,
-/// which is the same for all windows of the same page class. So the usual step is one entry of the
-/// list, see [`Pages::fill`].
+/// A *window* is an aligned block of pages. The positions of the set's pages in it are kept in a
+/// list, which is the same for all windows of the same page class. So the usual step is one entry
+/// of the list, see [`Pages::fill`].
 #[derive(Clone, Debug)]
 pub struct Pages<'a> {
     classes: &'a PageClasses,
     set: ClassSet,
-    /// How many pages of the set lie below the range, below the next page, and below the range's
-    /// end.
+    /// Number of pages of the set below the range, below the next page, and below the end of the
+    /// range.
     first: u64,
     next: u64,
     end: u64,
-    /// Bits of the window, in pages, once there is a list.
+    /// Bits of the window, in pages; none before there is a list.
     bits: Option<u32>,
-    /// Where the range starts.
+    /// Page number of the start of the range.
     start: u64,
-    /// Bits of a page's number that decide whether the set has it, once there is a list. Others of
-    /// [`PageClasses::involved`] lead from page classes of the set to page classes of the set only:
-    /// the banks, where the set is of colors.
+    /// Bits of a page number that determine whether the set contains the page, once there is a
+    /// list. Other bits of [`PageClasses::involved`] only lead from page classes of the set to page
+    /// classes of the set: for example the bank bits, if the set is selected by colors.
     matters: u64,
-    /// The first page of the window that the list is for, and the page class that this page adds to
-    /// each one's.
+    /// The first page of the window that the list describes, and the page class of this page, which
+    /// is added to that of each page in the window.
     window: u64,
     coset: u8,
     list: [u16; LIST],
@@ -46,7 +48,7 @@ pub struct Pages<'a> {
 }
 
 impl<'a> Pages<'a> {
-    /// The whole pages of `set` in `range`; what lies above 40 bits is left out.
+    /// Returns the whole pages of `set` in `range`; addresses above 40 bits are left out.
     #[must_use]
     pub fn new(classes: &'a PageClasses, set: ClassSet, range: Range<u64>) -> Self {
         let limit = 1 << PAGE_BITS;
@@ -70,7 +72,7 @@ impl<'a> Pages<'a> {
         }
     }
 
-    /// The pages of `set` from the one at `start` on, as many as `len` bytes are.
+    /// Returns the pages of `set` from the page at `start` on, as many as make up `len` bytes.
     #[must_use]
     pub fn from_page(classes: &'a PageClasses, set: ClassSet, start: u64, len: u64) -> Self {
         let mut pages = Self::new(classes, set, start..u64::MAX);
@@ -78,7 +80,8 @@ impl<'a> Pages<'a> {
         pages
     }
 
-    /// The address of page number `index` of the range, from 0 on, however many were taken already.
+    /// Returns the address of page number `index` of the range, from 0 on, however many pages were
+    /// taken already.
     #[must_use]
     pub fn nth_page(&self, index: u64) -> Option<u64> {
         let rank = self.first.checked_add(index).filter(|&rank| rank < self.end)?;
@@ -88,8 +91,8 @@ impl<'a> Pages<'a> {
         Some(nth(self.classes, &self.set, rank) << PAGE_SHIFT)
     }
 
-    /// The number in the range of the page at, or around, `address`, if it is one of them: the
-    /// inverse of [`Pages::nth_page`].
+    /// Returns the index in the range of the page that contains `address`, if it is one of them:
+    /// the inverse of [`Pages::nth_page`].
     #[must_use]
     pub fn index_of(&self, address: u64) -> Option<u64> {
         let page = address >> PAGE_SHIFT;
@@ -100,32 +103,32 @@ impl<'a> Pages<'a> {
         (self.first..self.end).contains(&rank).then(|| rank - self.first)
     }
 
-    /// The address of the first page of the set above the one at `address`, be it in the range or
-    /// not.
+    /// Returns the address of the first page of the set above the page at `address`, inside or
+    /// outside of the range.
     #[must_use]
     pub fn after(&self, address: u64) -> Option<u64> {
         self.classes.page_after(&self.set, address)
     }
 
-    /// How many pages the range has, however many were taken already.
+    /// Returns how many pages the range has, however many were taken already.
     #[must_use]
     pub const fn total(&self) -> u64 {
         self.end - self.first
     }
 
-    /// How many pages are still to come.
+    /// Returns how many pages have not been taken.
     #[must_use]
     pub const fn left(&self) -> u64 {
         self.end - self.next
     }
 
-    /// One above the last byte of the last page; `None` when there is no page.
+    /// Returns the address behind the last byte of the last page; `None` if there is no page.
     #[must_use]
     pub fn end(&self) -> Option<u64> {
         Some(self.nth_page(self.total().checked_sub(1)?)? + PAGE)
     }
 
-    /// The next pages that follow each other without a gap, as many as there are.
+    /// Returns the next pages that are contiguous, as many as there are.
     pub fn next_run(&mut self) -> Option<Range<u64>> {
         let start = self.next()?;
         let mut end = start + PAGE;
@@ -137,8 +140,8 @@ impl<'a> Pages<'a> {
     }
 
     /// Writes the address of the next page, XORed with `attributes`, into each entry, as long as
-    /// there are pages and the entries are 0. Gives how many were written. `attributes` are the
-    /// bits of every descriptor in addition to the address.
+    /// there are pages and the entries are 0. Returns how many entries were written. `attributes`
+    /// are the bits of every descriptor in addition to the address.
     pub fn fill(&mut self, entries: &mut [u64], attributes: u64) -> usize {
         let mut filled = 0;
         while let Some(entries) = entries.get_mut(filled..).filter(|entries| !entries.is_empty()) {
@@ -154,7 +157,7 @@ impl<'a> Pages<'a> {
             };
             let key = self.window << PAGE_SHIFT ^ attributes;
             let mut written = 0;
-            // What is done for each page of a VM: a load, a test, a load, an XOR, a store.
+            // The work for each page of a VM: a load, a test, a load, an XOR, a store.
             for (entry, &place) in entries.iter_mut().zip(list) {
                 if *entry != 0 {
                     break;
@@ -172,14 +175,15 @@ impl<'a> Pages<'a> {
         filled
     }
 
-    /// The address that [`Iterator::next`] gives.
+    /// Returns the address that [`Iterator::next`] will return.
     fn peek(&mut self) -> Option<u64> {
         if self.next >= self.end {
             return None;
         }
         let bits = match self.bits {
             Some(bits) => bits,
-            // Not before a page is wanted: a caller that only asks for places needs no list.
+            // The list is made only when a page is needed: a caller that only asks for positions
+            // needs no list.
             None => self.seek()?,
         };
         while self.at >= self.len {
@@ -194,7 +198,7 @@ impl<'a> Pages<'a> {
         self.next += 1;
     }
 
-    /// Goes to the next window that has a page.
+    /// Advances to the next window that has a page of the set.
     fn next_window(&mut self, bits: u32) -> Option<()> {
         let next = self.window + (1 << bits);
         self.at = 0;
@@ -208,7 +212,7 @@ impl<'a> Pages<'a> {
         Some(())
     }
 
-    /// Makes the first list; gives the bits of its window.
+    /// Makes the first list. Returns the bits of its window.
     fn seek(&mut self) -> Option<u32> {
         let page = successor(self.classes, &self.set, self.start)?;
         self.matters = matters(self.classes, &self.set);
@@ -226,7 +230,7 @@ impl<'a> Pages<'a> {
         self.window = window;
         self.coset = self.classes.class_of_page(window);
         self.len = 0;
-        // Above the bits that matter, the list repeats.
+        // The list repeats above the bits that determine membership.
         let own = (u64::BITS - self.matters.leading_zeros()).min(bits);
         let end = window + (1 << own);
         let (mut page, mut class, mut misses) = (window, self.coset, 0);
@@ -239,12 +243,12 @@ impl<'a> Pages<'a> {
             } else if misses < NEAR {
                 misses += 1;
             } else {
-                // Far apart, it is quicker to look for the next one.
+                // If pages of the set are far apart, searching for the next one is faster.
                 let Some(next) = successor(self.classes, &self.set, page) else { return };
                 (page, class, misses) = (next, self.classes.class_of_page(next), 0);
                 continue;
             }
-            // Counting up changes the low bits that are 1, and the one above.
+            // Counting up changes the low bits that are 1, and the next higher bit.
             (0..=page.trailing_ones()).for_each(|bit| class ^= self.classes.column(bit));
             page += 1;
         }
@@ -259,8 +263,8 @@ impl<'a> Pages<'a> {
 }
 
 impl PageClasses {
-    /// The address of page number `index`, from 0 on, of the pages of `set` at or above `start`:
-    /// [`Pages::nth_page`] without [`Pages`].
+    /// Returns the address of page number `index`, from 0 on, of the pages of `set` at or above
+    /// `start`: [`Pages::nth_page`] without [`Pages`].
     #[must_use]
     pub fn nth_page(&self, set: &ClassSet, start: u64, index: u64) -> Option<u64> {
         let first = start.div_ceil(PAGE).min(1 << PAGE_BITS);
@@ -269,15 +273,16 @@ impl PageClasses {
         exists.then(|| nth(self, set, rank) << PAGE_SHIFT)
     }
 
-    /// The address of the first page of `set` above the one at `address`.
+    /// Returns the address of the first page of `set` above the page at `address`.
     #[must_use]
     pub fn page_after(&self, set: &ClassSet, address: u64) -> Option<u64> {
         Some(successor(self, set, (address >> PAGE_SHIFT) + 1)? << PAGE_SHIFT)
     }
 
-    /// From the first to one above the last byte of the pages of `set` from the one at `start` on,
-    /// as many as `len` bytes are: what lies outside holds none of them. `None` unless `start` is
-    /// such a page, `len` whole pages, and there are enough below 40 bits.
+    /// Returns the range from the first byte to the address behind the last byte of the pages of
+    /// `set` from the page at `start` on, as many as make up `len` bytes. Returns `None` unless
+    /// `start` is such a page, `len` consists of whole pages, and there are enough pages below 40
+    /// bits.
     #[must_use]
     pub fn extent(&self, set: &ClassSet, start: u64, len: u64) -> Option<Range<u64>> {
         let first = start >> PAGE_SHIFT;
@@ -312,9 +317,9 @@ impl Iterator for Pages<'_> {
     }
 }
 
-/// Bits of the window for about `wanted` pages of `set`: the largest that has no more than [`AIM`]
-/// pages, or just all the bits that matter if these fit the list, so that one list does for all
-/// windows.
+/// Returns the bits of the window for about `wanted` pages of `set`: the largest window that has at
+/// most [`AIM`] pages, or a window of all the bits that determine membership if its pages fit the
+/// list, so that one list suffices for all windows.
 fn window_bits(classes: &PageClasses, set: &ClassSet, matters: u64, wanted: u64) -> u32 {
     let densest = |bits: u32| {
         let below = pivots_below(classes, bits);
@@ -331,7 +336,7 @@ fn window_bits(classes: &PageClasses, set: &ClassSet, matters: u64, wanted: u64)
     }
 }
 
-/// The bits of a page's number that decide whether `set` has it.
+/// Returns the bits of a page number that determine whether `set` contains the page.
 fn matters(classes: &PageClasses, set: &ClassSet) -> u64 {
     let bits = (0..PAGE_BITS).filter(|&bit| {
         let column = classes.column(bit);
@@ -340,26 +345,26 @@ fn matters(classes: &PageClasses, set: &ClassSet) -> u64 {
     bits.fold(0, |matters, bit| matters | 1 << bit)
 }
 
-/// How many pivots are below bit `position` of the page's number.
+/// Returns how many pivots are below bit `position` of the page number.
 fn pivots_below(classes: &PageClasses, position: u32) -> u32 {
     let pivots = classes.pivots.iter().take(classes.rank() as usize);
     pivots.filter(|&&pivot| u32::from(pivot) < position).count() as u32
 }
 
-/// A page class's number above its low `bits` bits, 0 to 8.
+/// Returns a page class's number above its low `bits` bits, 0 to 8.
 fn high(class: u8, bits: u32) -> u8 {
     (u16::from(class) >> bits) as u8
 }
 
-/// Bits of the smallest block that has a page of each page class: it has as many pages of the set
-/// as any other block of that size.
+/// Returns the bits of the smallest block that has a page of each page class. Each block of this
+/// size has the same number of pages of the set.
 fn whole_bits(classes: &PageClasses) -> u32 {
     let highest = classes.rank().checked_sub(1).and_then(|at| classes.pivots.get(at as usize));
     highest.map_or(0, |&pivot| u32::from(pivot) + 1)
 }
 
-/// The bits of a page's number below `bits`, above which is no pivot, from the highest on, each
-/// with the number of pivots below it.
+/// Returns the bits of a page number below `bits` (above which there is no pivot), from the highest
+/// on, each with the number of pivots below it.
 fn bits_down(classes: &PageClasses, bits: u32) -> impl Iterator<Item = (u32, u32)> {
     let mut pivots = classes.rank();
     (0..bits).rev().map(move |bit| {
@@ -371,14 +376,14 @@ fn bits_down(classes: &PageClasses, bits: u32) -> impl Iterator<Item = (u32, u32
     })
 }
 
-/// How many pages of the block of 2^`bit` pages, whose first page is in page class `class`, are in
-/// the set: each of the page classes that the block meets has as many of its pages as any other.
-/// `pivots` are below the bit.
+/// Returns how many pages of the block of 2^`bit` pages, whose first page is in page class `class`,
+/// are in the set. Each page class that occurs in the block has the same number of pages there.
+/// `pivots` is the number of pivots below the bit.
 fn in_block(set: &ClassSet, (bit, pivots): (u32, u32), class: u8) -> u64 {
     set.count_under(pivots, high(class, pivots)) << (bit - pivots)
 }
 
-/// How many pages of the set have a number below `page`, at most 2^28.
+/// Returns how many pages of the set have a number below `page`, which is at most 2^28.
 fn below(classes: &PageClasses, set: &ClassSet, page: u64) -> u64 {
     let bits = whole_bits(classes);
     let blocks = page >> bits;
@@ -391,7 +396,7 @@ fn below(classes: &PageClasses, set: &ClassSet, page: u64) -> u64 {
     count
 }
 
-/// The number of page number `rank` of the set, which must be less than there are.
+/// Returns the page number of page `rank` of the set; `rank` must be less than the number of pages.
 fn nth(classes: &PageClasses, set: &ClassSet, rank: u64) -> u64 {
     let bits = whole_bits(classes);
     let each = in_block(set, (bits, classes.rank()), 0);
@@ -409,7 +414,7 @@ fn nth(classes: &PageClasses, set: &ClassSet, rank: u64) -> u64 {
     page
 }
 
-/// The first page of the set at or above `from`.
+/// Returns the first page of the set at or above `from`.
 fn successor(classes: &PageClasses, set: &ClassSet, from: u64) -> Option<u64> {
     if from >> PAGE_BITS != 0 {
         return None;
@@ -418,8 +423,8 @@ fn successor(classes: &PageClasses, set: &ClassSet, from: u64) -> Option<u64> {
     if set.contains(PageClass(class)) {
         return Some(from);
     }
-    // The smallest aligned block above `from` that has a page of the set, growing from the
-    // smallest.
+    // Finds the smallest aligned block above `from` that has a page of the set, beginning with the
+    // smallest size.
     let (mut page, mut below) = (from, 0);
     let pivot = |index: u32| classes.pivots.get(index as usize).map(|&pivot| u32::from(pivot));
     for bits in 0..PAGE_BITS {
@@ -441,7 +446,8 @@ fn successor(classes: &PageClasses, set: &ClassSet, from: u64) -> Option<u64> {
             below += 1;
         }
     }
-    // Its first page of the set: each pivot, from the highest on, stays 0 if there is one then.
+    // Finds the first page of the set in the block: each pivot, from the highest on, stays 0 if the
+    // set then still has a page.
     for index in (0..below).rev() {
         if !set.any_under(index, high(class, index)) {
             class ^= 1 << index;

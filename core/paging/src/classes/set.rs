@@ -2,28 +2,29 @@
 
 use core::fmt;
 
-/// A page class's number.
+/// The number of a page class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PageClass(pub u8);
 
-/// Words of a bitmap with a bit for each page class.
+/// Words of a bitmap with one bit for each page class.
 const WORDS: usize = 4;
 
-/// Some page classes, at least one.
+/// A set of page classes, at least one.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ClassSet([u64; WORDS]);
 
 impl ClassSet {
-    /// The only page class of a board without geometry.
+    /// The only page class of a board without geometry, as a set.
     pub const ONE: Self = Self([1, 0, 0, 0]);
 
-    /// A set from its bitmap, page class 0 in bit 0 of the first word; `None` when it is empty.
+    /// Returns a set from its bitmap, with page class 0 in bit 0 of the first word; `None` if it is
+    /// empty.
     #[must_use]
     pub const fn new(words: [u64; WORDS]) -> Option<Self> {
         if words[0] | words[1] | words[2] | words[3] == 0 { None } else { Some(Self(words)) }
     }
 
-    /// The set of these page classes; `None` when there are none.
+    /// Returns the set of these page classes; `None` if there are none.
     pub fn of(classes: impl IntoIterator<Item = PageClass>) -> Option<Self> {
         let mut words = [0; WORDS];
         for class in classes {
@@ -34,7 +35,7 @@ impl ClassSet {
         Self::new(words)
     }
 
-    /// Page classes 0 to `count` - 1, at least one.
+    /// Returns page classes 0 to `count` - 1, at least one.
     pub(super) const fn first(count: usize) -> Self {
         let mut words = [0; WORDS];
         let mut word = 0;
@@ -47,21 +48,21 @@ impl ClassSet {
         Self(words)
     }
 
-    /// The bitmap.
+    /// Returns the bitmap.
     #[must_use]
     pub const fn words(&self) -> [u64; WORDS] {
         self.0
     }
 
-    /// Whether `class` is in it.
+    /// Returns whether the set contains `class`.
     #[must_use]
     pub fn contains(&self, class: PageClass) -> bool {
         self.0.get(usize::from(class.0 >> 6)).is_some_and(|word| word >> (class.0 & 63) & 1 != 0)
     }
 
-    /// Where the page classes get when each page class's number is XORed with `by`.
+    /// Returns the set of the page classes whose numbers are XORed with `by`.
     pub(super) fn moved(&self, by: u8) -> Self {
-        // Of the numbers below 64, those with bit 0, 1, .. equal to 0.
+        // The numbers below 64 in which bit 0, 1, .. is 0.
         const EVEN: [u64; 6] = [
             0x5555_5555_5555_5555,
             0x3333_3333_3333_3333,
@@ -80,37 +81,37 @@ impl ClassSet {
         Self(core::array::from_fn(|index| words.get(index ^ high).copied().unwrap_or(0)))
     }
 
-    /// How many page classes it has.
+    /// Returns the number of page classes in the set.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.iter().map(|word| word.count_ones() as usize).sum()
     }
 
-    /// False: a set has a page class by construction.
+    /// Returns false: a set contains at least one page class by construction.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         false
     }
 
-    /// The page classes in order.
+    /// Returns the page classes in order.
     pub fn iter(&self) -> impl Iterator<Item = PageClass> + use<> {
         let set = *self;
         (0..=u8::MAX).map(PageClass).filter(move |&class| set.contains(class))
     }
 
-    /// What is in both.
+    /// Returns the page classes in both sets.
     #[must_use]
     pub fn intersection(&self, other: &Self) -> Option<Self> {
         self.zip(other, |mine, theirs| mine & theirs)
     }
 
-    /// What is in this one only.
+    /// Returns the page classes that are only in this set.
     #[must_use]
     pub fn without(&self, other: &Self) -> Option<Self> {
         self.zip(other, |mine, theirs| mine & !theirs)
     }
 
-    /// What is in either.
+    /// Returns the page classes in either set.
     #[must_use]
     pub fn union(&self, other: &Self) -> Self {
         self.zip(other, |mine, theirs| mine | theirs).unwrap_or(*self)
@@ -124,19 +125,20 @@ impl ClassSet {
         Self::new(words)
     }
 
-    /// Whether every page class is also in `other`.
+    /// Returns whether all page classes are also in `other`.
     #[must_use]
     pub fn is_within(&self, other: &Self) -> bool {
         self.without(other).is_none()
     }
 
-    /// Whether no page class is also in `other`.
+    /// Returns whether no page class is also in `other`.
     #[must_use]
     pub fn is_apart_from(&self, other: &Self) -> bool {
         self.intersection(other).is_none()
     }
 
-    /// How many of the page classes have the number `high` above their low `bits` bits, 0 to 8.
+    /// Returns how many of the page classes have the number `high` above their low `bits` bits, 0
+    /// to 8.
     pub(super) fn count_under(&self, bits: u32, high: u8) -> u64 {
         let first = usize::from(high) << bits;
         let word = |index: usize| self.0.get(index).copied().unwrap_or(0);
@@ -148,7 +150,7 @@ impl ClassSet {
         words.map(|index| u64::from(word(index).count_ones())).sum()
     }
 
-    /// Whether there is any such page class.
+    /// Returns whether the set contains such a page class.
     pub(super) fn any_under(&self, bits: u32, high: u8) -> bool {
         let first = usize::from(high) << bits;
         let word = |index: usize| self.0.get(index).copied().unwrap_or(0);
@@ -161,7 +163,7 @@ impl ClassSet {
     }
 }
 
-/// As ranges: `0-3,8`.
+/// Formats the set as ranges: `0-3,8`.
 impl fmt::Display for ClassSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut classes = self.iter().peekable();

@@ -1,6 +1,6 @@
-//! The shipped writer and reader under `loom`, which tries every order of their accesses that the
-//! memory model allows, up to two preemptions; and that it finds the loss of either side's
-//! ordering.
+//! Tests of the shipped writer and reader under `loom`, which tries every order of their accesses
+//! that the memory model allows, up to two preemptions. Two more tests show that `loom` detects a
+//! missing barrier on either side.
 
 mod shipped;
 mod unordered_reader;
@@ -9,8 +9,8 @@ mod unordered_writer;
 use crate::record::{Origin, RecordKind};
 use zerocopy::IntoBytes;
 
-/// A test of one build of writer and reader: two records wait in a ring of four, and while they are
-/// read the writer pushes three more, the third into the slot of the first.
+/// Tests one build of writer and reader: two records wait in a ring of four. While they are read
+/// the writer pushes three more, the third into the slot of the first.
 macro_rules! whole_records_in_order {
     ($build:ident) => {{
         use $build::{
@@ -18,7 +18,8 @@ macro_rules! whole_records_in_order {
             recorder::{HEADER, MAGIC, RingHeader, SLOT, TraceRing, VERSION},
         };
         const SLOTS: usize = 4;
-        /// The ring; of its header, which else never changes, only `head` is loaded.
+        /// A view of the ring. Only `head` of the header is loaded, because the other words never
+        /// change.
         struct View<'a>(&'a TraceRing<SLOTS>);
         impl RingMemory for View<'_> {
             fn read(&mut self, offset: usize, into: &mut [u8]) -> bool {

@@ -1,4 +1,4 @@
-//! Writer and reader as they ship.
+//! Writer and reader as shipped.
 #![allow(dead_code, reason = "not everything of the shipped source is called here")]
 
 include!("sources.rs");

@@ -6,7 +6,7 @@ pub mod reader;
 #[path = "../recorder.rs"]
 pub mod recorder;
 
-/// An empty ring.
+/// Returns an empty ring.
 pub fn ring<const N: usize>() -> recorder::TraceRing<N> {
     recorder::TraceRing {
         header: std::array::from_fn(|_| sync::AtomicU64::new(0)),

@@ -1,13 +1,13 @@
-//! The two kinds of ends of a flow to several receivers, as the device knows them.
+//! The two kinds of ends of a flow to several receivers: its sender and its members.
 
 use weir_units::Cid;
 
-/// How the device stands with a receiver.
+/// The state of the connection with a receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Standing {
-    /// Not connected; not asked again before this time.
+    /// Not connected; the next request is sent at this time or later.
     Apart(u64),
-    /// It was asked, and has until this time to answer.
+    /// A request was sent, which the receiver must answer before this time.
     Asked(u64),
     /// Connected.
     Joined,
@@ -16,20 +16,20 @@ pub(super) enum Standing {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Member {
     pub cid: Cid,
-    /// The sender's port and the kind of socket by which it is connected, or was last.
+    /// The sender's port and the kind of socket of the member's current or last connection.
     pub peer: (u32, u16),
     pub standing: Standing,
-    /// Bytes that it has room for, and those that it has taken out of that room, by its own
-    /// account.
+    /// Size of the member's receive space, and the bytes that the member has taken out of it, as
+    /// the member says.
     pub room: u32,
     pub taken: u32,
-    /// Bytes that were sent to it since it joined.
+    /// Bytes that were sent to the member since it joined.
     pub sent: u32,
-    /// Packets that are on their way to it.
+    /// Packets that are on their way to the member.
     pub pending: u32,
-    /// When the oldest of them should have arrived; `u64::MAX` without one.
+    /// Time by which the oldest of these packets should have arrived; `u64::MAX` without one.
     pub late_at: u64,
-    /// When it has been without room for too long; `u64::MAX` while it has.
+    /// Time from which the member has been without room for too long; `u64::MAX` while it has room.
     pub dry_at: u64,
     pub dropped: u32,
 }
@@ -38,26 +38,26 @@ pub(super) struct Member {
 pub(super) struct Sender {
     pub port: u32,
     pub kind: u16,
-    /// It has its answer.
+    /// Whether the sender's request has been answered.
     pub open: bool,
-    /// It will send no more.
+    /// Whether the sender has said that it sends no more.
     pub ends: bool,
-    /// The room that it was told of.
+    /// Size of the receive space that the sender was told.
     pub room: u32,
-    /// The bytes taken out of it that it was told of.
+    /// Bytes taken out of that space, as the sender was told.
     pub taken: u32,
     pub sent: u32,
 }
 
 impl Sender {
-    /// Bytes that it may send by what it was told.
+    /// Returns the number of bytes that the sender may send according to what it was told.
     pub const fn credit(&self) -> u32 {
         self.room.saturating_sub(self.sent.wrapping_sub(self.taken))
     }
 }
 
 impl Member {
-    /// Of no receiver.
+    /// The place of no receiver.
     pub const NONE: Self = Self {
         cid: Cid(0),
         peer: (0, 0),
@@ -71,7 +71,7 @@ impl Member {
         dropped: 0,
     };
 
-    /// Bytes that it has room for.
+    /// Returns the number of bytes that the member has room for.
     pub fn credit(&self) -> u32 {
         self.room.saturating_sub(self.sent.wrapping_sub(self.taken))
     }

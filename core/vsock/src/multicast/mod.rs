@@ -1,11 +1,12 @@
-//! One sender and several receivers: vsock knows two ends, so the device ends the sender's
-//! connection, and keeps one of its own with each receiver's listening port (a *member*).
+//! Flows of one sender to several receivers. A vsock connection has two ends, so the device
+//! terminates the sender's connection and keeps one of its own with each receiver's listening port
+//! (a *member*).
 //!
 //! The sender has as much credit as the member with the least. A member that has no room for a
-//! packet of the flow for as long as the flow's deadline, or that has left what is meant for it in
-//! its ring for so long, is dropped: its connection is reset, and the others go on. It is asked
-//! again with a later packet, as one that refused or restarted is, and takes part from the packet
-//! on that comes when it has accepted.
+//! packet of the flow for as long as the flow's deadline, or that leaves its packets in its ring
+//! for that long, is dropped: its connection is reset, and the others go on. A dropped member is
+//! sent a new request with a later packet, as is one that refused or restarted. It takes part again
+//! from the first packet after its acceptance.
 
 mod ends;
 mod post;
@@ -15,28 +16,28 @@ use ends::{Member, Sender, Standing};
 pub use post::Post;
 use weir_units::Cid;
 
-/// Most receivers.
+/// Maximum number of receivers.
 pub const MEMBERS: usize = 8;
-/// The least time between two attempts to connect to a receiver, and how long one has to accept, in
-/// ns.
+/// The least time between two requests to a receiver, and the time within which a receiver must
+/// accept, in ns.
 pub const RETRY: u64 = 10_000_000;
 
-/// What is known of such a flow beforehand.
+/// The configuration of a flow to several receivers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rules {
     /// The sender's context identifier.
     pub from: Cid,
-    /// That by which it knows them all.
+    /// The context identifier by which the sender addresses all receivers.
     pub group: Cid,
     /// The receivers' port.
     pub port: u32,
-    /// Most bytes of a packet.
+    /// Maximum length of a packet in bytes.
     pub size: u32,
     /// How long a member may be without room, in ns.
     pub patience: u64,
 }
 
-/// The connections of a flow to several receivers: of one socket of the sender's at a time.
+/// The connections of a flow to several receivers. Only one socket of the sender uses it at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlowGroup {
     rules: Rules,
@@ -46,7 +47,8 @@ pub struct FlowGroup {
 }
 
 impl FlowGroup {
-    /// Without a connection; `cids` are the receivers' context identifiers, at most [`MEMBERS`].
+    /// Returns a group without a connection; `cids` are the context identifiers of the receivers,
+    /// at most [`MEMBERS`].
     pub fn new(rules: Rules, cids: impl IntoIterator<Item = Cid>) -> Self {
         let (mut members, mut count) = ([Member::NONE; MEMBERS], 0);
         for (place, cid) in members.iter_mut().zip(cids) {
@@ -62,7 +64,7 @@ impl FlowGroup {
         self.members.get(index).map_or(0, |member| member.dropped)
     }
 
-    /// When [`Self::expire`] is to be called; `u64::MAX` for never.
+    /// Returns the time at which [`Self::expire`] is to be called; `u64::MAX` for never.
     #[must_use]
     #[inline(never)]
     pub fn due(&self) -> u64 {
@@ -84,7 +86,7 @@ impl FlowGroup {
         self.members.get_mut(..self.count).unwrap_or(&mut [])
     }
 
-    /// A control packet to the sender.
+    /// Returns a control packet to the sender.
     fn for_sender(&self, sender: &Sender, operation: Operation) -> Header {
         Header {
             src_cid: self.rules.group,
@@ -99,7 +101,7 @@ impl FlowGroup {
         }
     }
 
-    /// A control packet to a receiver.
+    /// Returns a control packet to a receiver.
     fn for_member(&self, member: &Member, operation: Operation) -> Header {
         let (port, kind) = member.peer;
         Header {
@@ -113,12 +115,12 @@ impl FlowGroup {
         }
     }
 
-    /// The sender's connection, if this packet of its is of it.
+    /// Returns the sender's connection if a packet with this port and kind belongs to it.
     fn connection(&self, port: u32, kind: u16) -> Option<Sender> {
         self.sender.filter(|sender| (sender.port, sender.kind) == (port, kind))
     }
 
-    /// A control packet of the sender's: a request, or about credit.
+    /// Handles a control packet of the sender: a request, or one about credit.
     pub fn from_sender(
         &mut self,
         header: &Header,
@@ -127,8 +129,8 @@ impl FlowGroup {
         post: &mut Post,
     ) {
         let known = self.connection(header.src_port, header.kind);
-        // The members have their packets in one list: a member that still gets some of the last
-        // connection would get what follows them, too.
+        // The packets of all members are in one list: a member that still waits for packets of the
+        // last connection would also get those of the new one.
         let is_over = self.sender.is_none() && self.members().iter().all(|one| one.pending == 0);
         match (operation, known) {
             (Operation::Request, None) if is_over => {
@@ -156,7 +158,8 @@ impl FlowGroup {
         }
     }
 
-    /// Asks those that are apart, that nothing is on its way to, and that are due.
+    /// Sends a request to each receiver that is apart, has no packets on their way to it and is
+    /// due.
     fn ask(&mut self, now: u64, post: &mut Post) {
         let Some(sender) = self.sender.filter(|sender| !sender.ends) else { return };
         for index in 0..self.count {
@@ -173,7 +176,7 @@ impl FlowGroup {
         }
     }
 
-    /// A control packet of receiver `index`.
+    /// Handles a control packet of receiver `index`.
     pub fn from_member(
         &mut self,
         index: usize,
@@ -186,7 +189,7 @@ impl FlowGroup {
         let sender = self.connection(header.dst_port, header.kind);
         let Some(member) = self.members.get_mut(index) else { return };
         let Some(sender) = sender else {
-            // Its end is on its way to it.
+            // A member with pending packets will still get the end of its connection.
             if member.pending == 0 {
                 refuse(post);
             }
@@ -202,7 +205,7 @@ impl FlowGroup {
                 self.set_apart(index, now, post);
             }
             (Operation::Response, Standing::Asked(_)) => {
-                // What the sender may send already must fit.
+                // The member must have room for all the bytes that the sender may already send.
                 if header.buf_alloc == 0 || header.buf_alloc < sender.credit() {
                     refuse(post);
                     self.set_apart(index, now, post);
@@ -226,7 +229,7 @@ impl FlowGroup {
         self.settle(post);
     }
 
-    /// Receiver `index` is in the connection no more.
+    /// Notes that receiver `index` no longer takes part in the connection.
     fn set_apart(&mut self, index: usize, now: u64, post: &mut Post) {
         let Some(member) = self.members.get_mut(index) else { return };
         member.standing = Standing::Apart(now.saturating_add(RETRY));
@@ -236,7 +239,7 @@ impl FlowGroup {
         }
     }
 
-    /// Takes receiver `index` out, and says so to it.
+    /// Drops receiver `index` and resets its connection.
     fn drop_out(&mut self, index: usize, now: u64, post: &mut Post) {
         if let Some(member) = self.members.get_mut(index) {
             member.dropped = member.dropped.saturating_add(1);
@@ -246,8 +249,8 @@ impl FlowGroup {
         self.set_apart(index, now, post);
     }
 
-    /// Answers the sender's request when all have answered theirs, tells it what credit there is,
-    /// and ends its connection when no receiver is left.
+    /// Answers the sender's request once all receivers have answered theirs, informs the sender of
+    /// its credit, and ends its connection if no receiver is left.
     fn settle(&mut self, post: &mut Post) {
         let Some(mut sender) = self.sender else { return };
         let joined = || self.members().iter().filter(|one| one.standing == Standing::Joined);
@@ -259,8 +262,8 @@ impl FlowGroup {
             return self.close(post);
         };
         if sender.open {
-            // As if it had one receiver with that room, of which all but the least credit is taken
-            // up.
+            // The sender sees one receiver with the room that it was told, in which all but the
+            // least credit is used.
             let taken = sender.sent.wrapping_sub(sender.room - least.min(sender.room));
             if taken.wrapping_sub(sender.taken).cast_signed() > 0 {
                 sender.taken = taken;
@@ -273,7 +276,7 @@ impl FlowGroup {
         self.sender = Some(sender);
     }
 
-    /// Without receivers, resets the sender's connection; a member that was asked need not answer.
+    /// Resets the sender's connection and those of all receivers, answered or not.
     fn close(&mut self, post: &mut Post) {
         let Some(sender) = self.sender.take() else { return };
         post.push(self.for_sender(&sender, Operation::Reset));
@@ -291,7 +294,7 @@ impl FlowGroup {
         }
     }
 
-    /// Whether [`Self::send`] gives a packet with this header to a member.
+    /// Whether [`Self::send`] would give a packet with this header to any member.
     #[must_use]
     pub fn takes(&self, header: &Header) -> bool {
         let is_sent = self.connection(header.src_port, header.kind).is_some_and(|sender| {
@@ -302,9 +305,9 @@ impl FlowGroup {
         is_sent && self.members.iter().take(self.count).any(gets)
     }
 
-    /// A packet of the sender's that goes to the members in order: data, or its end. `deadline` is
-    /// its absolute one. Gives those that get it, one bit each; none if it belongs to no
-    /// connection, or takes more than its credit, which ends that.
+    /// Handles a packet of the sender that goes to the members in order: data, or the end of the
+    /// connection. `deadline` is absolute. Returns the members that get it, one bit each; none if
+    /// it belongs to no connection, or exceeds the sender's credit, which ends the connection.
     pub fn send(
         &mut self,
         header: &Header,
@@ -324,7 +327,7 @@ impl FlowGroup {
             if member.standing != Standing::Joined {
                 continue;
             }
-            // It has less room than it once said.
+            // The member has less room than it once announced.
             if member.credit() < header.len {
                 self.drop_out(index, now, post);
                 continue;
@@ -343,7 +346,7 @@ impl FlowGroup {
         sender.ends |= operation != Operation::Data;
         self.sender = Some(sender);
         if operation == Operation::Reset {
-            // It is on its way to them, and they need not answer.
+            // The reset is on its way to the members, and they need not answer it.
             self.sender = None;
             for member in self.members_mut() {
                 member.standing = Standing::Apart(0);
@@ -356,19 +359,19 @@ impl FlowGroup {
         (members != 0).then_some(members)
     }
 
-    /// A packet to receiver `index` has arrived, or was given up.
+    /// Notes that a packet to receiver `index` has arrived or was given up.
     pub fn answered(&mut self, index: usize, now: u64) {
         let patience = self.rules.patience;
         if let Some(member) = self.members.get_mut(index) {
             member.pending = member.pending.saturating_sub(1);
-            // It gets on.
+            // The member makes progress, so it gets more time for its remaining packets.
             let waits = member.pending > 0 && member.late_at != u64::MAX;
             member.late_at = if waits { now.saturating_add(patience) } else { u64::MAX };
         }
     }
 
-    /// Drops those that have kept the others waiting. `starves` says of a receiver whether it has
-    /// left no buffers to receive into.
+    /// Drops receivers that have kept the others waiting. `starves` returns whether a receiver has
+    /// provided no buffers to receive into.
     pub fn expire(&mut self, now: u64, starves: impl Fn(usize) -> bool, post: &mut Post) {
         for index in 0..self.count {
             let Some(member) = self.members.get_mut(index) else { break };
@@ -379,19 +382,21 @@ impl FlowGroup {
             } else if member.dry_at <= now || member.late_at <= now && starves(index) {
                 self.drop_out(index, now, post);
             } else if member.late_at <= now {
-                // It is not its fault.
+                // The member has buffers, so the delay is not its fault.
                 member.late_at = now.saturating_add(self.rules.patience.max(1));
             }
         }
         self.settle(post);
     }
 
-    /// The sender's device was reset: what it had sent is forgotten by its mover, too.
+    /// Handles a reset of the sender's device. The packets' mover forgets the sender's packets,
+    /// too.
     pub fn end_sender(&mut self, post: &mut Post) {
         self.sender = None;
         for index in 0..self.count {
             let Some(member) = self.members.get(index).copied() else { break };
-            // A member that has not received the end of its connection receives no more of it.
+            // A member that has not received the end of its connection receives nothing further of
+            // it.
             if member.pending > 0 || !matches!(member.standing, Standing::Apart(_)) {
                 post.push(self.for_member(&member, Operation::Reset));
                 self.set_apart(index, 0, post);
@@ -401,19 +406,19 @@ impl FlowGroup {
         self.members_mut().iter_mut().for_each(|member| member.pending = 0);
     }
 
-    /// The device of receiver `index` was reset.
+    /// Handles a reset of the device of receiver `index`.
     pub fn end_member(&mut self, index: usize, now: u64, post: &mut Post) {
         self.set_apart(index, now, post);
         self.settle(post);
     }
 
-    /// A packet to receiver `index` was lost on the way: it is dropped, as the stream has a gap.
+    /// Drops receiver `index` because a packet to it was lost, which leaves a gap in its stream.
     pub fn fail_member(&mut self, index: usize, now: u64, post: &mut Post) {
         self.drop_out(index, now, post);
         self.settle(post);
     }
 
-    /// Handles that no packets are moved any more.
+    /// Handles that packets are no longer moved.
     pub fn abandon(&mut self, post: &mut Post) {
         self.close(post);
         self.end_sender(post);

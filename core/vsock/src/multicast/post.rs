@@ -1,16 +1,16 @@
-//! What a decision about a flow to several receivers leaves to be done.
+//! The actions that follow from a decision about a flow to several receivers.
 
 use super::MEMBERS;
 use crate::vsock::Header;
 
-/// What is to be done outside.
+/// Actions that the caller must carry out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Post {
     headers: [Header; Self::MOST],
     count: usize,
-    /// Members, one bit each, with packets on their way that are to be given up.
+    /// Members, one bit each, whose packets on their way are to be given up.
     pub retire: u8,
-    /// The group's [`due`](super::FlowGroup::due) is earlier than it was.
+    /// Whether the group's [`due`](super::FlowGroup::due) is earlier than before.
     pub sooner: bool,
 }
 
@@ -23,13 +23,13 @@ impl Default for Post {
 impl Post {
     const MOST: usize = 2 * MEMBERS + 2;
 
-    /// Nothing.
+    /// Returns an empty list of actions.
     #[must_use]
     pub const fn new() -> Self {
         Self { headers: [Header::ZERO; Self::MOST], count: 0, retire: 0, sooner: false }
     }
 
-    /// Control packets to deliver, in order.
+    /// Returns the control packets to deliver, in order.
     #[must_use]
     pub fn headers(&self) -> &[Header] {
         self.headers.get(..self.count).unwrap_or(&[])

@@ -1,9 +1,9 @@
 //! A socket device on the PCI transport (virtio 1.2, section 4.1): the configuration space of its
-//! function, and the registers behind its base address.
+//! function, and the registers at its base address.
 //!
-//! The base address is fixed, as those of functions that are passed through are (`weir_vdev::pci`):
-//! it can be sized, and a write of another address is ignored. The function interrupts by INTA and
-//! has no MSI-X: its driver then uses the line (section 4.1.4.5).
+//! The base address is fixed, like those of functions that are passed through (`weir_vdev::pci`): a
+//! driver can read its size, but a write of another address is ignored. The function interrupts by
+//! INTA and has no MSI-X, so its driver uses INTA (section 4.1.4.5).
 
 mod registers;
 mod space;
@@ -17,12 +17,13 @@ use registers::CommonRegisters;
 use space::{Space, Window};
 use weir_units::Cid;
 
-/// Bytes behind the base address.
+/// Length in bytes of the registers at the base address.
 pub const LEN: u64 = 0x4000;
-/// Bytes of a function's configuration space (PCI Express Base Specification 5.0, section 7.2.2).
+/// Length in bytes of a function's configuration space (PCI Express Base Specification 5.0, section
+/// 7.2.2).
 pub const SPACE_LEN: u64 = 0x1000;
 
-/// The function.
+/// A socket device as a PCI function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VirtioFunction {
     device: Device,
@@ -31,7 +32,7 @@ pub struct VirtioFunction {
 }
 
 impl VirtioFunction {
-    /// After a reset of the whole function; the guest's context identifier is `cid`, the registers
+    /// Returns the function after a reset. `cid` is the guest's context identifier; the registers
     /// are at `base`, a multiple of [`LEN`].
     #[must_use]
     pub const fn new(cid: Cid, base: u32) -> Self {
@@ -42,12 +43,12 @@ impl VirtioFunction {
         }
     }
 
-    /// The device behind the transport.
+    /// Returns the device.
     pub const fn device(&mut self) -> &mut Device {
         &mut self.device
     }
 
-    /// Queue `index` while it is in use and the function may access memory.
+    /// Returns queue `index` if it is in use and the function may access memory.
     pub fn queue(&mut self, index: usize) -> Option<&mut Queue> {
         if self.space.is_master() { self.device.queue(index) } else { None }
     }
@@ -58,14 +59,14 @@ impl VirtioFunction {
         self.device.is_broken()
     }
 
-    /// The level of INTA.
+    /// Whether the function asserts INTA.
     #[must_use]
     pub const fn line(&self) -> bool {
         self.device.interrupts() && !self.space.is_silent()
     }
 
-    /// Reads `size` bytes (1, 2, 4 or 8) at `offset` of the registers. What is none is zero, and
-    /// ones where the function does not answer.
+    /// Reads `size` bytes (1, 2, 4 or 8) at `offset` of the registers. Returns zero where there is
+    /// no register, and all ones if the function does not answer at its base address.
     pub fn read(&mut self, offset: u64, size: u64) -> (u64, Effect) {
         if !self.space.answers() {
             return (u64::MAX >> (64 - size.clamp(1, 8) * 8), Effect::None);
@@ -73,9 +74,9 @@ impl VirtioFunction {
         self.registers.read(&mut self.device, offset, size)
     }
 
-    /// Writes `size` bytes (1, 2, 4 or 8) at `offset` of the registers. What is none, or read-only,
-    /// or not written as wide as it is, is left as it is; an address of 64 bits can be written by
-    /// halves or as a whole.
+    /// Writes `size` bytes (1, 2, 4 or 8) at `offset` of the registers. Does nothing if there is no
+    /// register, if it is read-only, or if the access does not have its width. An address of 64
+    /// bits can be written by halves or as a whole.
     pub fn write(&mut self, offset: u64, size: u64, value: u64, memory: &impl Ram) -> Effect {
         if !self.space.answers() {
             return Effect::None;
@@ -97,7 +98,7 @@ impl VirtioFunction {
             return (u64::MAX, Effect::None);
         }
         let (word, effect) = match (offset & !3, self.space.window()) {
-            // The access to the registers is as long as the driver has said (section 4.1.4.9).
+            // The access has the length that the driver has set (section 4.1.4.9).
             (space::DATA, Some(Window { offset, len })) => {
                 let (value, effect) = self.registers.read(&mut self.device, offset, len);
                 (value as u32, effect)
@@ -124,7 +125,8 @@ impl VirtioFunction {
         self.space.write(offset & !3, value, mask);
         match (before.1, self.space.is_master()) {
             (false, true) if self.device.is_in_use() => Effect::Queues,
-            // Its rings are out of reach: the driver must reset the device before it goes on.
+            // The rings are no longer accessible: the driver must reset the device before it goes
+            // on.
             (true, false) if self.device.is_in_use() => {
                 self.device.break_down();
                 Effect::Reset
@@ -135,7 +137,7 @@ impl VirtioFunction {
     }
 }
 
-/// One, two or four bytes within a word of the configuration space.
+/// Whether an access is one, two or four bytes within a word of the configuration space.
 const fn is_access(offset: u64, size: u64) -> bool {
     matches!(size, 1 | 2 | 4) && offset.is_multiple_of(size) && offset < SPACE_LEN
 }

@@ -1,12 +1,12 @@
-//! The registers behind the base address (virtio 1.2, sections 4.1.4.3 to 4.1.4.6): each part has a
-//! page of its own.
+//! The registers at the base address (virtio 1.2, sections 4.1.4.3 to 4.1.4.6). Each block of them
+//! has a page of its own.
 
 use crate::{
     device::{Area, Device, Effect, QUEUES},
     memory::Ram,
 };
 
-/// A part of the registers.
+/// A block of the registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct RegisterBlock {
     pub offset: u64,
@@ -15,28 +15,28 @@ pub(super) struct RegisterBlock {
 
 /// The common configuration.
 pub(super) const COMMON: RegisterBlock = RegisterBlock { offset: 0, len: 0x40 };
-/// What the function interrupts for.
+/// The ISR status: the reasons for an interrupt.
 pub(super) const ISR: RegisterBlock = RegisterBlock { offset: 0x1000, len: 4 };
 /// The device's configuration.
 pub(super) const DEVICE: RegisterBlock = RegisterBlock { offset: 0x2000, len: 8 };
-/// Where queues are notified.
+/// The registers by which the driver notifies the device of queues.
 pub(super) const NOTIFY: RegisterBlock =
     RegisterBlock { offset: 0x3000, len: MULTIPLIER * QUEUES as u64 };
-/// Bytes from one queue's place there to the next's.
+/// Distance in bytes between the notification registers of two consecutive queues.
 pub(super) const MULTIPLIER: u64 = 4;
 
 /// No MSI-X vector (section 4.1.5.1.2).
 const NO_VECTOR: u32 = 0xffff;
 
 impl RegisterBlock {
-    /// Where in it all of an access is.
+    /// Returns the access's offset in this block, if the whole access is inside it.
     fn find(self, offset: u64, size: u64) -> Option<u64> {
         let at = offset.checked_sub(self.offset)?;
         (at.checked_add(size)? <= self.len).then_some(at)
     }
 }
 
-/// What the driver has selected.
+/// The driver's selections in the common configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct CommonRegisters {
     device_features_select: u32,
@@ -49,16 +49,16 @@ impl CommonRegisters {
         Self { device_features_select: 0, driver_features_select: 0, queue: 0 }
     }
 
-    /// Reads `size` bytes at `offset`; what is no register is zero.
+    /// Reads `size` bytes at `offset`; returns zero where there is no register.
     pub(super) fn read(&self, device: &mut Device, offset: u64, size: u64) -> (u64, Effect) {
         if let Some(at) = COMMON.find(offset, size) {
             let word = |at| u64::from(self.word(device, at));
-            // An access that is not aligned has no more than the words that it begins and ends in.
+            // An unaligned access touches at most the word in which it begins and the next one.
             let both = word(at & !3) | word((at & !3) + 4) << 32;
             return (both >> (at % 4 * 8) & ones(size), Effect::None);
         }
         if ISR.find(offset, size) == Some(0) {
-            // Reading takes it back (section 4.1.4.5.1).
+            // Reading clears the status and the interrupt (section 4.1.4.5.1).
             let interrupts = core::mem::take(&mut device.interrupt);
             return (interrupts.into(), Effect::Line);
         }
@@ -66,7 +66,7 @@ impl CommonRegisters {
         (configuration.unwrap_or(0), Effect::None)
     }
 
-    /// The word at `at` of the common configuration.
+    /// Returns the word at `at` of the common configuration.
     fn word(&self, device: &Device, at: u64) -> u32 {
         let index = usize::from(self.queue);
         let halves = |low: u32, high: u32| low | high << 16;
@@ -78,7 +78,7 @@ impl CommonRegisters {
             0x08 => self.driver_features_select,
             0x0c => device.accepted(self.driver_features_select),
             0x10 => halves(NO_VECTOR, QUEUES as u32),
-            // The generation does not change: the configuration never does.
+            // The generation never changes, because the configuration never does.
             0x14 => halves(device.status().into(), self.queue.into()),
             0x18 => halves(layout.size.into(), NO_VECTOR),
             0x1c => halves(device.is_ready(index).into(), notify_offset(index)),
@@ -151,7 +151,7 @@ impl CommonRegisters {
     }
 }
 
-/// Where queue `index` is notified, in units of [`MULTIPLIER`] bytes.
+/// Returns the offset of queue `index`'s notification register, in units of [`MULTIPLIER`] bytes.
 const fn notify_offset(index: usize) -> u32 {
     if index < QUEUES { index as u32 } else { 0 }
 }

@@ -8,9 +8,10 @@ use super::{
 use crate::device::DeviceKind;
 use weir_units::Cid;
 
-/// Vendor of virtio devices; a device's number is 0x1040 and its type (section 4.1.2.1).
+/// Vendor and device number of virtio devices: the latter is 0x1040 plus the type (section
+/// 4.1.2.1).
 const IDS: u32 = 0x1af4 | (0x1040 + DeviceKind::Socket(Cid(0)).number()) << 16;
-/// Communication device of another kind; revision 1, as of a device that is no transitional one.
+/// Class: other communication device. Revision 1: not a transitional device.
 const CLASS: u32 = 0x0780_0001;
 
 const COMMAND: u64 = 0x04;
@@ -20,52 +21,52 @@ const SUBSYSTEM: u64 = 0x2c;
 const CAPABILITIES: u64 = 0x34;
 const INTERRUPT: u64 = 0x3c;
 
-/// Command register: answers at its base address.
+/// Command register: the function answers at its base address.
 const MEMORY: u32 = 1 << 1;
-/// Command register: may access memory.
+/// Command register: the function may access memory.
 const BUS_MASTER: u32 = 1 << 2;
-/// Command register: keeps INTA down.
+/// Command register: the function does not assert INTA.
 const INTX_OFF: u32 = 1 << 10;
-/// What of the command register can be written.
+/// The writable bits of the command register.
 const COMMAND_BITS: u32 = MEMORY | BUS_MASTER | INTX_OFF;
-/// Status register, in the command's word: has something to interrupt for.
+/// Status register, in the command's word: the function has a reason to interrupt.
 const INTERRUPTS: u32 = 1 << 19;
 /// Status register: there are capabilities.
 const HAS_CAPABILITIES: u32 = 1 << 20;
 /// Interrupt pin register: INTA.
 const PIN_A: u32 = 1 << 8;
 
-/// A vendor's capability.
+/// The identifier of a vendor-specific capability.
 const VENDOR: u32 = 0x09;
-/// Where the capabilities begin: those of the parts, and then that of the window.
+/// Offset of the first capability: those of the register blocks come first, then the window's.
 const FIRST: u64 = 0x40;
-/// From one capability to the next: room for the longest.
+/// Distance from one capability to the next, with room for the longest.
 const STRIDE: u64 = 0x14;
-/// The parts in the order of their capabilities, with their types (section 4.1.4).
+/// The register blocks in the order of their capabilities, with their types (section 4.1.4).
 const BLOCKS: [(u32, RegisterBlock); 4] = [(1, COMMON), (2, NOTIFY), (3, ISR), (4, DEVICE)];
 /// The capability of the window to the registers, type 5 (section 4.1.4.9).
 const WINDOW: u64 = FIRST + STRIDE * BLOCKS.len() as u64;
 const WINDOW_TYPE: u32 = 5;
-/// Its data.
+/// The window's data register.
 pub(super) const DATA: u64 = WINDOW + 16;
 
-/// What of the configuration space can change.
+/// The variable part of the configuration space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Space {
     base: u32,
-    /// Ones were written to the base address: its size is read next.
+    /// Whether all ones were written to the base address, so that it now reads as its size.
     sizing: bool,
     command: u32,
     line: u8,
-    /// Of the window: which base address, where behind it, and how many bytes.
+    /// The window's base address register, offset and length in bytes.
     window: [u32; 3],
 }
 
-/// An access to the registers that the window stands for.
+/// The register access that the window is set to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Window {
     pub offset: u64,
-    /// 1, 2 or 4.
+    /// 1, 2 or 4 bytes.
     pub len: u64,
 }
 
@@ -79,17 +80,17 @@ impl Space {
         self.command & BUS_MASTER != 0
     }
 
-    /// Whether it answers at its base address.
+    /// Whether the function answers at its base address.
     pub(super) const fn answers(&self) -> bool {
         self.command & MEMORY != 0
     }
 
-    /// Whether it keeps INTA down.
+    /// Whether the function must not assert INTA.
     pub(super) const fn is_silent(&self) -> bool {
         self.command & INTX_OFF != 0
     }
 
-    /// What the window stands for, if the driver has made sense of it.
+    /// Returns the register access that the window is set to, if the driver's settings are valid.
     pub(super) const fn window(&self) -> Option<Window> {
         let [bar, offset, len] = self.window;
         let sound = bar == 0
@@ -99,7 +100,7 @@ impl Space {
         if sound { Some(Window { offset: offset as u64, len: len as u64 }) } else { None }
     }
 
-    /// The word at `offset`, a multiple of 4.
+    /// Returns the word at `offset`, a multiple of 4.
     pub(super) fn read(&self, offset: u64, interrupts: bool) -> u32 {
         match offset {
             0 | SUBSYSTEM => IDS,
@@ -129,8 +130,8 @@ impl Space {
         }
     }
 
-    /// Writes the bytes of the word at `offset`, a multiple of 4, that `mask` has; `value` has no
-    /// others.
+    /// Writes those bytes of the word at `offset`, a multiple of 4, that are set in `mask`; the
+    /// other bits of `value` are zero.
     pub(super) fn write(&mut self, offset: u64, value: u32, mask: u32) {
         let set = |field: &mut u32, writable: u32| {
             *field = *field & !(mask & writable) | value & writable;
@@ -149,7 +150,7 @@ impl Space {
     }
 }
 
-/// The word `at` of the capability at `place` that says where a block of the registers is.
+/// Returns word `at` of the capability at `place`, which describes a block of the registers.
 fn block_word((kind, block): &(u32, RegisterBlock), place: u64, at: u64) -> u32 {
     let notify = *block == NOTIFY;
     match at {
