@@ -4,7 +4,7 @@
 use crate::{
     build_id,
     environment::Environment,
-    failure::{Context, Failure, Result},
+    failure::{Context, Failure, INTERRUPTED, Result},
     screen,
     simulate::Shard,
 };
@@ -44,7 +44,8 @@ pub struct ReproduceArguments {
     #[arg(long)]
     all: bool,
     /// Of all experiments only each Nth, from the Ith on.
-    #[arg(long, value_name = "I/N", value_parser = Shard::parse, requires = "all")]
+    #[arg(long, value_name = "I/N", value_parser = Shard::parse, requires = "all",
+        conflicts_with = "experiment")]
     shard: Option<Shard>,
     /// List the tables and figures with results in the papers, each with the experiment that
     /// computes it and what is missing.
@@ -173,13 +174,27 @@ fn covered() -> [usize; 2] {
 
 /// Runs all experiments, or those of the shard, and shows the counts of each kind of statement.
 fn all(arguments: &ReproduceArguments, environment: &Environment) -> Result {
+    let number = EXPERIMENTS.len();
+    if arguments.shard.is_some_and(|shard| !(0..number).any(|at| shard.has(at))) {
+        return Err(Failure::call(format!(
+            "--shard has none of the {number} experiments: write I/N with N up to {number}"
+        )));
+    }
     let mut out = screen::stdout();
     let mut of_each = Vec::new();
     let mut counts = StatementKind::ALL.map(|kind| (kind, StatementCounts::default()));
     let mut failed = Vec::new();
     let chosen = EXPERIMENTS.iter().enumerate();
     for (_, experiment) in chosen.filter(|(at, _)| arguments.shard.is_none_or(|it| it.has(*at))) {
-        let done = Reproduced::new(experiment, arguments, environment)?;
+        let done = match Reproduced::new(experiment, arguments, environment) {
+            Ok(done) => done,
+            Err(failure) if failure.status == INTERRUPTED => return Err(failure),
+            Err(failure) => {
+                // The others are not lost by it.
+                failed.push(format!("{}: {}", experiment.name, failure.text));
+                continue;
+            }
+        };
         for (kind, sum) in &mut counts {
             *sum += done.judged.counts(*kind);
         }
@@ -201,7 +216,7 @@ fn all(arguments: &ReproduceArguments, environment: &Environment) -> Result {
         });
         writeln!(out, "{:#}", versioned(json))?;
     } else {
-        writeln!(out, "in all:")?;
+        writeln!(out, "in {}:", if arguments.shard.is_some() { "this shard" } else { "all" })?;
         for (kind, sum) in counts {
             writeln!(out, "{:11}  {sum}", kind.name())?;
         }

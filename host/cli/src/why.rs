@@ -55,11 +55,20 @@ impl WhyArguments {
                 let text = format!("`{kind}` needs a name: weir why {kind} NAME");
                 return Err(Failure::call(text));
             }
+            [run, kind @ ("flow" | "task" | "budget")]
+                if !matches!(run, "flow" | "task" | "budget") =>
+            {
+                let text = format!("`{kind}` needs a name: weir why {run} {kind} NAME");
+                return Err(Failure::call(text));
+            }
             [run] => return Ok((Some(run.into()), None)),
             [kind, name] => (None, kind, name),
             [run, kind, name] => (Some(run.into()), kind, name),
             _ => return Err(Failure::call("more words than RUN and one subject")),
         };
+        if name.is_empty() || run.as_ref().is_some_and(|run: &PathBuf| run.as_os_str().is_empty()) {
+            return Err(Failure::call("the name of a run or of a subject is empty"));
+        }
         let name = name.to_owned();
         let subject = match kind {
             "flow" => Subject::Flow(name),

@@ -285,7 +285,7 @@ impl LineWord {
 struct Held {
     pending: u32,
     active: u32,
-    /// Those that raise no maintenance interrupt at their end.
+    /// Interrupts of these that raise no maintenance interrupt at their end.
     silent: u32,
 }
 

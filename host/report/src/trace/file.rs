@@ -104,6 +104,9 @@ pub struct TraceFacts {
     pub flows: Vec<String>,
 }
 
+/// No run takes so many ns, which are two years. Sums of a few such times have 64 bits.
+pub const LONGEST_RUN: u64 = 1 << 56;
+
 impl TraceFacts {
     /// Converts a counter value to whole nanoseconds since the hypervisor's start, as EL2 does for
     /// the wire.

@@ -14,7 +14,7 @@ use super::{
     push,
 };
 use crate::trace::{
-    file::{Trace, TraceFacts, core},
+    file::{LONGEST_RUN, Trace, TraceFacts, core},
     words,
 };
 use std::io::Read;
@@ -107,6 +107,9 @@ impl Window {
 
     fn take(&mut self, place: u64, record: &Record, (facts, from): (&TraceFacts, u64)) {
         let now = facts.nanos(record.time);
+        if now > LONGEST_RUN {
+            return;
+        }
         let is_broker = self.broker.is_none_or(|broker| broker == record.vm);
         match RecordKind::from_number(record.kind) {
             Some(RecordKind::Exit) if is_call(record) && is_broker => {

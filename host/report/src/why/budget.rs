@@ -162,13 +162,18 @@ pub(super) fn parts<R: Read>(
             found = Some(ended);
         }
     }
-    let name = &report.name;
-    let period = found.ok_or_else(|| {
-        Failure::call(format!(
+    let (name, damage) = (&report.name, trace.damage().or_else(|| trace.warning()));
+    let period = found.ok_or_else(|| match &damage {
+        Some(damage) => Failure::system(format!(
+            "memory budget {name}: the trace has {} of its periods, and {damage}; run the system \
+             again",
+            report.count
+        )),
+        None => Failure::call(format!(
             "the memory budget {name} has no period {}: {} periods ended in the run",
             number.unwrap_or(1),
             report.count
-        ))
+        )),
     })?;
     report.number = Some(period.number);
     report.from_ns = Some(period.from_ns);
@@ -181,7 +186,7 @@ pub(super) fn parts<R: Read>(
         period.budget,
         period.throttled()
     ));
-    report.notes.extend(trace.damage().or_else(|| trace.warning()));
+    report.notes.extend(damage);
     report.parts = period.parts;
     Ok(report)
 }

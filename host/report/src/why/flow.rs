@@ -2,7 +2,7 @@
 
 use super::{SubjectKind, TimePart, WhyReport, broker::Window, push, subject::Chosen};
 use crate::trace::{
-    file::{Trace, TraceFacts, core},
+    file::{LONGEST_RUN, Trace, TraceFacts, core},
     packets::PacketNumbers,
     words,
 };
@@ -95,7 +95,7 @@ pub(super) struct Survey {
     /// The longest phases `hc`, `ft` and `wake`, in ns.
     pub longest: [u64; 3],
     /// How the trace is damaged.
-    damage: Option<String>,
+    pub damage: Option<String>,
 }
 
 /// The phases of [`Survey::longest`].
@@ -111,7 +111,7 @@ impl Survey {
             survey.take(place, &record, &facts, flows);
         }
         survey.settle(None, trace.end());
-        survey.damage = trace.damage();
+        survey.damage = trace.damage().or_else(|| trace.warning());
         let is_shared = |receiver: &u8| {
             let cores = facts.vms.get(usize::from(*receiver)).map_or(&[][..], |vm| &vm.cores);
             cores.iter().all(|core| survey.shared.contains(&u16::from(*core)))
@@ -127,8 +127,12 @@ impl Survey {
     }
 
     fn take(&mut self, place: u64, record: &Record, facts: &TraceFacts, flows: &Flows) {
-        let (now, core) = (facts.nanos(record.time), core(record));
         let arrived = self.numbers.take(place, record);
+        let (now, core) = (facts.nanos(record.time), core(record));
+        if now > LONGEST_RUN {
+            // A damaged record, which a note mentions.
+            return;
+        }
         let Some(kind) = RecordKind::from_number(record.kind) else { return };
         match kind {
             RecordKind::Exit if record.detail == ExitCause::Call as u32 => {
@@ -206,7 +210,7 @@ impl Survey {
             core,
             recorded_ns,
             called_ns,
-            latency: record.other(),
+            latency: record.other().min(recorded_ns),
             waited: record.has_waited(),
             off_core: 0,
         };
@@ -294,7 +298,17 @@ pub(super) fn explain(run: &Path, chosen: &Chosen, number: Option<u64>) -> Resul
     let flows = flows(run, &trace.facts);
     let survey = Survey::read(&mut trace, &flows)?;
     let report = WhyReport::new(run, SubjectKind::Flow, chosen);
-    parts(&survey, &mut Trace::open(run)?, report, (chosen.place, number))
+    let mut report = parts(&survey, &mut Trace::open(run)?, report, (chosen.place, number))?;
+    let latency = chosen.facts["latency_ns"]["max"].as_u64();
+    if let Some(longest) = latency.filter(|longest| number.is_none() && *longest != report.total_ns)
+    {
+        let total = report.total_ns;
+        report.notes.push(format!(
+            "the longest latency in the report is {longest} ns, and in the trace {total} ns: the \
+             trace does not have all packets"
+        ));
+    }
+    Ok(report)
 }
 
 /// Adds the parts of a packet to a report: `trace` is the surveyed one, from its beginning.
@@ -307,23 +321,27 @@ pub(super) fn parts<R: Read>(
     let name = report.name.clone();
     report.count = survey.numbers.arrived(flow);
     let (packet, arrival) = survey.find(flow, number).ok_or_else(|| {
-        Failure::call(match (number, report.count) {
-            (Some(number), 1..) => format!(
-                "flow {name} has no packet {number}: {} packets arrived in the run",
-                report.count
-            ),
-            _ => format!(
+        let (count, damage) = (report.count, &survey.damage);
+        match (number, damage) {
+            (_, Some(damage)) => Failure::system(format!(
+                "flow {name}: the trace has {count} of its packets, and {damage}; run the system \
+                 again"
+            )),
+            (Some(number), None) if count > 0 => Failure::call(format!(
+                "flow {name} has no packet {number}: {count} packets arrived in the run"
+            )),
+            _ => Failure::call(format!(
                 "flow {name}: no packet arrived in the run; its sender must connect to the flow's \
                  port, and no packet may be longer than `size`"
-            ),
-        })
+            )),
+        }
     })?;
     let facts = trace.facts.clone();
     let from = span(packet, arrival, &mut report);
-    let end = from + arrival.latency;
+    let end = from.saturating_add(arrival.latency);
     report.number = Some(arrival.number);
     report.from_ns = Some(from);
-    report.total_ns = arrival.latency + arrival.off_core;
+    report.total_ns = arrival.latency.saturating_add(arrival.off_core);
     let broker =
         facts.vms.iter().position(|vm| vm.name == BROKER).and_then(|vm| vm.try_into().ok());
     let window = Window::read(trace, broker, (packet, arrival), from)?;

@@ -187,7 +187,7 @@ fn push(parts: &mut Vec<TimePart>, part: TimePart) {
             if (&last.what, &last.vm, last.core, &last.term)
                 == (&part.what, &part.vm, part.core, &part.term) =>
         {
-            last.ns += part.ns;
+            last.ns = last.ns.saturating_add(part.ns);
         }
         _ => parts.push(part),
     }

@@ -29,7 +29,9 @@ impl WhyReport {
         let mut sums: Vec<Sum<'_>> = Vec::new();
         for part in &self.parts {
             match sums.iter_mut().find(|sum| sum.has(part)) {
-                Some(sum) => (sum.times, sum.ns) = (sum.times + 1, sum.ns + part.ns),
+                Some(sum) => {
+                    (sum.times, sum.ns) = (sum.times + 1, sum.ns.saturating_add(part.ns));
+                }
                 None => sums.push(Sum { first: part, times: 1, ns: part.ns }),
             }
         }
@@ -56,8 +58,12 @@ impl WhyReport {
     /// Returns bound, deadline and verdict; none without any.
     fn limits(&self) -> Option<String> {
         let bound = self.bound_ns.map(|ns| {
-            let permille = self.total_ns.saturating_mul(1000).checked_div(ns).unwrap_or(u64::MAX);
-            format!("bound {ns} ns (latency/bound {}.{:03})", permille / 1000, permille % 1000)
+            let ratio = self
+                .total_ns
+                .saturating_mul(1000)
+                .checked_div(ns)
+                .map(|ratio| format!(" (latency/bound {}.{:03})", ratio / 1000, ratio % 1000));
+            format!("bound {ns} ns{}", ratio.unwrap_or_default())
         });
         let late = |ns: u64| match self.total_ns.checked_sub(ns) {
             Some(late @ 1..) => format!(", late by {late} ns"),
@@ -75,12 +81,13 @@ impl WhyReport {
         let total = u128::from(self.total_ns);
         let edge = |column: u64| (total * u128::from(column) / u128::from(COLUMNS)) as u64;
         let column = |column: u64| {
-            let (begin, end) = (from + edge(column), from + edge(column + 1));
+            let [begin, end] = [column, column + 1].map(|column| from.saturating_add(edge(column)));
             let mut most = (0, b' ');
             for (at, sum) in sums.iter().enumerate() {
                 let parts = self.parts.iter().filter(|part| sum.has(part));
                 let inside = parts.map(|part| {
-                    (part.from_ns + part.ns).min(end).saturating_sub(part.from_ns.max(begin))
+                    let until = part.from_ns.saturating_add(part.ns).min(end);
+                    until.saturating_sub(part.from_ns.max(begin))
                 });
                 let inside: u64 = inside.sum();
                 if inside > most.0 {
@@ -100,6 +107,7 @@ fn letter(at: usize) -> u8 {
 impl fmt::Display for WhyReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&paragraph("", &self.title()))?;
+        f.write_str(&paragraph("  ", &format!("run {}", self.run.display())))?;
         if let Some(from) = self.from_ns {
             let (seconds, rest) = (from / 1_000_000_000, from % 1_000_000_000);
             writeln!(f, "  from {seconds}.{rest:09} s after the hypervisor's start")?;
@@ -113,7 +121,8 @@ impl fmt::Display for WhyReport {
             .with_numbers([2, 4, 5, 6]);
         for (at, sum) in sums.iter().enumerate() {
             let part = sum.first;
-            let permille = sum.ns.saturating_mul(1000).checked_div(self.total_ns).unwrap_or(0);
+            let total = u128::from(self.total_ns.max(1));
+            let permille = (u128::from(sum.ns) * 1000 + total / 2) / total;
             rows.add_row([
                 char::from(letter(at)).to_string(),
                 part.what.clone(),
@@ -125,13 +134,13 @@ impl fmt::Display for WhyReport {
                 part.term.clone().unwrap_or_else(|| "-".to_owned()),
             ]);
         }
-        let sum: u64 = sums.iter().map(|sum| sum.ns).sum();
+        let sum = sums.iter().fold(0u64, |sum, part| sum.saturating_add(part.ns));
         let total = ["", "sum", "", "", "", &sum.to_string(), "", ""].map(str::to_owned);
         rows.add_row(total);
         writeln!(f, "{rows}")?;
         if !sums.is_empty() && self.kind != SubjectKind::Task {
             let column = self.total_ns / COLUMNS;
-            writeln!(f, "\n  {}  (a column is {column} ns)", self.line(&sums))?;
+            writeln!(f, "\n  {}\n  a column is {column} ns", self.line(&sums))?;
         }
         for note in &self.notes {
             f.write_str(&paragraph("note: ", note))?;

@@ -1,14 +1,15 @@
 //! The subjects of a run, by its `report.json`.
 
 use super::{NOT_RECORDED, Subject, SubjectKind, TimePart, WhyQuery, WhyReport};
-use crate::{REPORT, read_run_file};
+use crate::{JSON_VERSION, REPORT, read_run_file};
 use serde_json::Value;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use weir_image::{Failure, Result};
 
 /// The report of a run.
 #[derive(Clone, Debug)]
 pub(super) struct ReportedRun {
+    run: PathBuf,
     report: Value,
 }
 
@@ -28,15 +29,48 @@ pub(super) struct Chosen {
     pub reason: Option<String>,
 }
 
+/// How bad a subject is: the greater one is worse.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Severity {
+    /// Its verdict is that it does not hold.
+    fails: bool,
+    /// Whether the trace shows its parts.
+    is_explained: bool,
+    /// The ratio of its maximum and its limit, in thousandths; none without a limit.
+    ratio: Option<u64>,
+    /// What the ratio is of.
+    words: &'static str,
+}
+
+impl Severity {
+    /// Returns why this one was chosen.
+    fn reason(&self) -> String {
+        let among = match (self.fails, self.is_explained) {
+            (true, _) => "of what does not hold",
+            (false, true) => "of the flows and budgets",
+            (false, false) => "of the tasks",
+        };
+        let ratio = self.ratio.map(|ratio| {
+            let (whole, rest) = (ratio / 1000, ratio % 1000);
+            format!("{} is {whole}.{rest:03}, the greatest {among}", self.words)
+        });
+        match (self.fails, ratio) {
+            (true, Some(ratio)) => format!("it does not hold; {ratio}"),
+            (true, None) => "it does not hold, and has no bound".to_owned(),
+            (false, Some(ratio)) => ratio,
+            (false, None) => "nothing that the trace explains has a bound".to_owned(),
+        }
+    }
+}
+
 impl Chosen {
     /// Returns a number of its object in the report.
     pub fn number(&self, key: &str) -> Option<u64> {
         self.facts[key].as_u64()
     }
 
-    /// Whether it fails, the ratio of its maximum and its bound (in thousandths), and the ratio in
-    /// words; none if the run shows no maximum.
-    fn severity(&self) -> Option<(bool, u64, String)> {
+    /// Returns how bad it is; none if the run shows no maximum.
+    fn severity(&self) -> Option<Severity> {
         let fails = self.facts["verdict"] == "does-not-hold";
         let (max, limit, words) = if self.kind == SubjectKind::Budget {
             let beyond = self.number("max_beyond").filter(|_| self.number("periods") > Some(0));
@@ -49,16 +83,10 @@ impl Chosen {
                 (None, deadline) => (max, deadline, "max/deadline"),
             }
         };
-        let ratio = limit.map_or(0, |limit| {
-            max.saturating_mul(1000).checked_div(limit).unwrap_or(u64::from(max > 0) * u64::MAX)
-        });
-        let words = match limit {
-            Some(0) | None => "the run has nothing with a bound".to_owned(),
-            Some(_) => {
-                format!("{words} is {}.{:03}, the greatest of the run", ratio / 1000, ratio % 1000)
-            }
-        };
-        Some((fails, ratio, words))
+        let ratio = limit.and_then(|limit| max.saturating_mul(1000).checked_div(limit));
+        // The trace explains no task.
+        let is_explained = self.kind != SubjectKind::Task;
+        Some(Severity { fails, is_explained, ratio, words })
     }
 
     /// Whether a person means it by this name.
@@ -79,17 +107,30 @@ impl Chosen {
 impl ReportedRun {
     /// Reads the report in the directory of a run.
     pub fn read(run: &Path) -> Result<Self> {
-        let report = serde_json::from_str(&read_run_file(run, REPORT)?).map_err(|error| {
-            let path = run.join(REPORT);
-            Failure::call(format!("{} is damaged: {error}; run the system again", path.display()))
-        })?;
-        Ok(Self { report })
+        let path = run.join(REPORT);
+        let path = path.display();
+        let report: Value =
+            serde_json::from_str(&read_run_file(run, REPORT)?).map_err(|error| {
+                Failure::call(format!("{path} is damaged: {error}; run the system again"))
+            })?;
+        match report["version"].as_u64() {
+            Some(version) if version == u64::from(JSON_VERSION) => {
+                Ok(Self { run: run.to_owned(), report })
+            }
+            Some(version) => Err(Failure::call(format!(
+                "{path} is of version {version}, and this weir reads {JSON_VERSION}: run the \
+                 system again"
+            ))),
+            None => Err(Failure::call(format!(
+                "{path} is no report of a run, as it has no `version`: run the system again"
+            ))),
+        }
     }
 
     /// Returns the report of these objects.
     #[cfg(test)]
-    pub const fn of(report: Value) -> Self {
-        Self { report }
+    pub fn of(report: Value) -> Self {
+        Self { run: PathBuf::from("runs/one"), report }
     }
 
     /// Returns all subjects of a kind, in the order of the report.
@@ -135,15 +176,15 @@ impl ReportedRun {
         let all = self.all(kind);
         let names: Vec<_> = all.iter().map(|one| one.name.clone()).collect();
         let called = all.into_iter().filter(|one| one.is_called(name));
-        let key = |one: &Chosen| one.severity().map(|(fails, ratio, _)| (fails, ratio));
         // The first of the worst ones.
-        called.rev().max_by_key(key).ok_or_else(|| {
+        called.rev().max_by_key(Chosen::severity).ok_or_else(|| {
             let known = if names.is_empty() {
                 "it has none".to_owned()
             } else {
                 format!("it has {}", names.join(", "))
             };
-            Failure::call(format!("the run has no {word} {name}: {known}"))
+            let run = self.run.display();
+            Failure::call(format!("the run {run} has no {word} `{name}`: {known}"))
         })
     }
 
@@ -152,15 +193,16 @@ impl ReportedRun {
         let kinds = [SubjectKind::Flow, SubjectKind::Task, SubjectKind::Budget];
         let all = kinds.into_iter().flat_map(|kind| self.all(kind));
         let shown = all.filter_map(|one| Some((one.severity()?, one)));
-        let key = |((fails, ratio, _), _): &((bool, u64, String), Chosen)| (*fails, *ratio);
-        let worst = shown.collect::<Vec<_>>().into_iter().rev().max_by_key(key);
-        let ((fails, _, words), chosen) = worst.ok_or_else(|| {
-            let text = "the run shows nothing to explain: no packet of a flow arrived, no task \
-                        reported a response, and no period of a memory budget ended";
-            Failure::system(text.to_owned())
+        let worst = shown.collect::<Vec<_>>().into_iter().rev().max_by_key(|(of, _)| *of);
+        let (severity, chosen) = worst.ok_or_else(|| {
+            Failure::system(format!(
+                "the run {} shows nothing to explain: no packet of a flow arrived, no task \
+                 reported a response, and no period of a memory budget ended; name another run: \
+                 weir why RUN",
+                self.run.display()
+            ))
         })?;
-        let reason = if fails { format!("it does not hold; {words}") } else { words };
-        Ok(Chosen { reason: Some(reason), ..chosen })
+        Ok(Chosen { reason: Some(severity.reason()), ..chosen })
     }
 }
 
@@ -181,8 +223,9 @@ pub(super) fn task(run: &Path, chosen: &Chosen) -> WhyReport {
     }
     report.notes.push(format!(
         "the trace has no records of a task's release and completion, so that the times of its \
-         activations are not known; its VM prints the longest response. `weir trace RUN --vm {} \
+         activations are not known; its VM prints the longest response. `weir trace {} --vm {} \
          --kind throttle,wake,vcpu-switch` shows when the VM lost its core",
+        run.display(),
         chosen.vm
     ));
     report

@@ -344,8 +344,10 @@ fn reported(flow: u64, task: u64, beyond: u64, fails: &str) -> ReportedRun {
 fn without_a_subject_the_worst_one_is_explained() {
     let worst = |run: &ReportedRun| run.choose(&WhyQuery::default()).expect("a subject");
     for (run, name, reason) in [
-        (reported(50, 20, 30, ""), "f", "max/bound is 0.500, the greatest of the run"),
-        (reported(50, 60, 30, ""), "t", "max/deadline is 0.600, the greatest of the run"),
+        (reported(50, 20, 30, ""), "f", "max/bound is 0.500, the greatest of the flows"),
+        // The trace does not explain a task.
+        (reported(50, 60, 30, ""), "f", "max/bound is 0.500, the greatest of the flows"),
+        (reported(50, 60, 30, "t"), "t", "it does not hold; max/deadline is 0.600"),
         (reported(50, 60, 70, ""), "v/0/reads", "max above limit/overshoot is 0.700"),
         (reported(50, 60, 70, "f"), "f", "it does not hold; max/bound is 0.500"),
     ] {
@@ -367,7 +369,7 @@ fn a_subject_has_the_names_of_the_report() {
     }
     assert_eq!(choose(Subject::Task("v/t".into())).expect("a task").name, "t");
     let refused = choose(Subject::Flow("g".into())).expect_err("refused");
-    assert!(refused.text.contains("no flow g: it has f"), "{}", refused.text);
+    assert!(refused.text.contains("no flow `g`: it has f"), "{}", refused.text);
 }
 
 #[test]
@@ -389,12 +391,56 @@ fn the_text_has_sums_and_a_line_of_time() {
         arrived(5400, (0, 0, 0), 300, 4380),
     ];
     let text = explained(&records, 0, None).to_string();
-    let line = text.lines().rev().find(|line| line.contains("a column is 73 ns")).expect("a line");
-    let letters: String = line.trim_start().chars().take_while(|it| *it != ' ').collect();
+    let lines: Vec<_> = text.lines().collect();
+    let scale = lines.iter().position(|line| line.contains("a column is 73 ns")).expect("a scale");
+    let letters = lines[scale - 1].trim();
     assert!(letters.len() == 60 && letters.starts_with("aaaabbbb"), "{text}");
     assert!(letters.ends_with("hhhhh"), "{text}");
     assert!(text.starts_with("flow short, packet 1 of 1: latency 4380 ns\n"), "{text}");
     assert!(text.contains("bound 80000 ns (latency/bound 0.054)"), "{text}");
     let sum = text.lines().find(|line| line.contains(" sum ")).expect("a sum");
     assert!(sum.trim_end().ends_with("4380"), "{text}");
+}
+
+#[test]
+fn a_damaged_record_breaks_no_sum() {
+    let whole =
+        [call(500), call(5100), sent(5300, (0, 0, 0), 1000), arrived(5400, (0, 0, 0), 300, 4380)];
+    for (at, time) in (0..whole.len()).flat_map(|at| [0, 1, u64::MAX].map(|time| (at, time))) {
+        let mut records = whole;
+        records[at].time = time;
+        let survey = Survey::read(&mut again(&records), &flows()).expect("memory");
+        let report = WhyReport::new(Path::new("run"), SubjectKind::Flow, &chosen_flow(0));
+        if let Ok(report) = parts(&survey, &mut again(&records), report, (0, None)) {
+            assert_whole(&report);
+        }
+    }
+    let mut records = whole;
+    // A latency that is longer than the run.
+    records[3].rest = (1 << 48) - 1;
+    assert!(explained(&records, 0, None).total_ns <= 5400);
+}
+
+#[test]
+fn a_trace_without_the_packet_names_its_damage() {
+    let records = [call(500)];
+    let mut survey = Survey::read(&mut again(&records), &flows()).expect("memory");
+    survey.damage = Some("it is cut short: 1 of 5 records".to_owned());
+    let report = WhyReport::new(Path::new("run"), SubjectKind::Flow, &chosen_flow(0));
+    let refused = parts(&survey, &mut again(&records), report, (0, None)).expect_err("damaged");
+    assert!(refused.text.contains("cut short: 1 of 5") && refused.status == 1, "{}", refused.text);
+}
+
+#[test]
+fn a_report_of_another_version_is_refused() {
+    let run = tempfile::tempdir().expect("a directory");
+    for (text, why) in [
+        (r#"{ "version": 99 }"#, "is of version 99, and this weir reads 1"),
+        ("[]", "is no report of a run"),
+        ("{", "is damaged"),
+    ] {
+        std::fs::write(run.path().join("report.json"), text).expect("a file");
+        let refused = ReportedRun::read(run.path()).expect_err(text);
+        assert!(refused.text.contains(why), "{}", refused.text);
+    }
 }
