@@ -37,7 +37,7 @@ fn records(outcome: &Outcome, kinds: &[&str]) -> Vec<Record> {
     let printed = capture(&mut command);
     assert_eq!(printed.status, Some(0), "{}", printed.err);
     let mut lines = printed.out.lines();
-    assert_eq!(lines.next(), Some("time_ns,core,vm,vcpu,kind,detail,count,other"));
+    assert_eq!(lines.next(), Some("time_ns,core,vm,vcpu,kind,detail,count,other,packet"));
     let record = |line: &str| {
         let fields: Vec<&str> = line.split(',').collect();
         let number = |n: usize| fields[n].parse().unwrap_or_else(|_| panic!("{line}"));

@@ -88,7 +88,10 @@ fn transfer(board: &Timing, size: u64) -> Option<u64> {
 /// The least size of `rows` from which on the engine takes no more than the core.
 pub fn crossover(rows: &Value) -> Option<u64> {
     let rows = rows.as_array()?;
-    let is_slower = |row: &Value| row["engine_ns"].as_u64() > row["core_ns"].as_u64();
+    let is_slower = |row: &Value| {
+        let (core, engine) = (row["core_ns"].as_u64(), row["engine_ns"].as_u64());
+        engine.zip(core).is_none_or(|(engine, core)| engine > core)
+    };
     let from = rows.iter().rposition(is_slower).map_or(0, |last| last + 1);
     rows.get(from)?["size"].as_u64()
 }

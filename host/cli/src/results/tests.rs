@@ -31,9 +31,9 @@ fn a_table_is_written_between_its_lines() {
 fn tables_of_the_engine_have_dashes_and_units() {
     let phase = |name: &str, paper: Value, engine: Value| json!({ "name": name, "action": "act", "paper": paper, "core": null, "engine": engine });
     let open = json!({ "min": 4, "max": 65_535, "max_or_more": true });
-    let run = |path: &str, verdict: &str| {
+    let run = |path: &str, others: &str, verdict: &str| {
         json!({
-            "path": path, "period_ns": 128_000, "packets": 1000, "lost": 0, "late": 0,
+            "path": path, "others": others, "period_ns": 128_000, "packets": 1000, "lost": 0, "late": 0,
             "observed_max_ns": 61_414, "bound_ns": 82_302, "verdict": verdict,
         })
     };
@@ -45,8 +45,16 @@ fn tables_of_the_engine_have_dashes_and_units() {
         "table3": [{
             "bandwidth": 148_000_000, "size": 12_288, "measured_ns": 99_818,
             "published_ns": 103_171, "printed_ns": 103_645, "table3_ns": 103_171,
-            "runs": [run("broker", "does-not-hold"), run("dma", "holds")],
+            "runs": [
+                run("broker", "active", "does-not-hold"),
+                run("dma", "active", "holds"),
+                run("dma", "quiet", "holds"),
+            ],
         }],
+        "copies": [
+            { "size": 64, "core_ns": 10, "engine_calls_ns": 20, "engine_transfer_ns": 1, "engine_ns": 21 },
+            { "size": 128, "core_ns": 30, "engine_calls_ns": 20, "engine_transfer_ns": null, "engine_ns": null },
+        ],
     });
     let (_folder, results) = results(&[("engine.json", engine)]);
     let lines = |name: &str| {
@@ -56,18 +64,21 @@ fn tables_of_the_engine_have_dashes_and_units() {
     assert_eq!(
         lines("table2"),
         [
-            "| hc | act | 939 | 949 | - | - | 164 | 166 |",
-            "| br | act | - | - | - | - | 4 | 65,535 or more |",
+            "| hc | act | 939 | 949 | - | - | 164 | 166 | - | - |",
+            "| br | act | - | - | - | - | 4 | 65,535 or more | - | - |",
+            "| sum | a packet of one chunk: hc to ip, and wake | 939 | 949 | - | - | 164 | 166 | - | - |",
         ]
     );
     assert_eq!(lines("table3"), ["| 148 | 12 | 99,818 | 103,171 | 103,171 | 103,645 |"]);
     assert_eq!(
         lines("table3-runs"),
         [
-            "| the engine | holds | 148 | 12 | 128,000 | 1,000 | 61,414 | 82,302 |",
-            "| the core | does not hold | 148 | 12 | 128,000 | 1,000 | 61,414 | 82,302 |",
+            "| the engine | do nothing | holds | 148 | 12 | 128,000 | 103,171 | 1.24 | 1,000 | 61,414 | 82,302 |",
+            "| the engine | do what they may | holds | 148 | 12 | 128,000 | 103,171 | 1.24 | 1,000 | 61,414 | 82,302 |",
+            "| the core | do what they may | does not hold | 148 | 12 | 128,000 | 103,171 | 1.24 | 1,000 | 61,414 | 82,302 |",
         ]
     );
+    assert_eq!(lines("copies"), ["| 64 | 10 | 20 | 1 | 21 |", "| 128 | 30 | 20 | - | - |"]);
 }
 
 #[test]
