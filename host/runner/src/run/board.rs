@@ -10,7 +10,7 @@ use crate::{
     session::ImageNamed, show, wire_trace::WireTrace,
 };
 use serde_json::json;
-use std::time::SystemTime;
+use std::time::{Instant, SystemTime};
 use weir_image::{Failure, Result, build_id::of_checkout, needs_plugin};
 use weir_model::System;
 use weir_report::trace;
@@ -35,7 +35,7 @@ pub(super) fn run(
     let image_id = image.id();
     let link = serial.open()?;
     let record = RunRecord::create(&options.environment.runs(), system)?;
-    let started = SystemTime::now();
+    let (started, begun) = (SystemTime::now(), Instant::now());
     if let Some(loader) = &options.loader {
         // A file that the user names has the format that the user needs.
         let is_ready = options.image_file.is_some();
@@ -71,7 +71,7 @@ pub(super) fn run(
     let trace = trace.map(|trace| trace.finish(&path)).transpose()?;
     judge_report(&mut report, options, system, trace.map(|_| path))?;
     record.finish(&report, &show::summary(&report))?;
-    let wall = started.elapsed().unwrap_or_default();
+    let wall = begun.elapsed();
     record.write_json(
         "run.json",
         &json!({

@@ -31,7 +31,7 @@ use std::{
     ffi::OsStr,
     path::{Path, PathBuf},
     sync::{Arc, atomic::Ordering},
-    time::{Duration, SystemTime},
+    time::{Duration, Instant, SystemTime},
 };
 use weir_image::{
     Failure, Format, Result,
@@ -148,7 +148,7 @@ fn run_in_qemu(system: &System, options: &RunOptions, console: &mut dyn Console)
     replay.give_input(&mut clock, &record)?;
     let command = setup.arguments(kernel.into_os_string(), &ram, clock.argument());
     let log = record.file("qemu.log")?;
-    let started = SystemTime::now();
+    let (started, begun) = (SystemTime::now(), Instant::now());
     let machine = QemuProcess::start(&qemu.path, &command, &ram, clock, log)?;
     let start = |(rings, stops): (Rings, _)| rings.start(ram.clone(), record.directory(), stops);
     let trace = match rings {
@@ -179,7 +179,7 @@ fn run_in_qemu(system: &System, options: &RunOptions, console: &mut dyn Console)
     };
     judge_report(&mut report, options, &system, trace.map(|_| record.path(trace::file::NAME)))?;
     record.finish(&report, &show::summary(&report))?;
-    let wall = started.elapsed().unwrap_or_default();
+    let wall = begun.elapsed();
     record.write_json(
         "run.json",
         &json!({
