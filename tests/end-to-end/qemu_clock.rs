@@ -182,8 +182,8 @@ fn latencies(name: &str, quantum: &str) -> Vec<[u64; 4]> {
 /// own to the broker and to the receiver, and those of the packet before it. Of two that come
 /// within a quantum the other one can be first, whose turn at the broker is shorter than any
 /// latency. The least latency of a flow is of a packet that meets no other, and so is the median
-/// of `short` and `lazy`; a packet of `long` meets several. A packet of `lazy` that meets others has
-/// no deadline: it waits for the turns of all that come before its end.
+/// of `short` and `lazy`; a packet of `long` meets several. A packet of `lazy` that meets others
+/// has no deadline: it waits for the turns of all that come before its end.
 #[test]
 fn the_quantum_changes_a_latency_by_a_turn_at_most() {
     let exact = latencies("flows-exact", "0ns");

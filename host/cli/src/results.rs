@@ -579,8 +579,8 @@ fn table3_runs(json: &Value) -> Rows {
     rows
 }
 
-/// Chunks by the core and by the engine; in bold, that of the size from which on the engine takes no
-/// longer.
+/// Chunks by the core and by the engine; in bold, that of the size from which on the engine takes
+/// no longer.
 fn copies(json: &Value) -> Rows {
     let mut rows = Rows::new(&engine::copies_header(), 0);
     let crossover = bench::copies::crossover(&json["copies"]);

@@ -85,5 +85,7 @@ pub use shares::{Share, shares};
 pub use system::{Hypervisor, System};
 pub use text::{is_hidden, printable};
 pub use timing::Timing;
-pub use vm::{AssignedDevice, Image, Net, RamPiece, Seed, SocketBus, TickPolicy, VirtualBoard, Vm};
+pub use vm::{
+    AssignedDevice, BROKER, Image, Net, RamPiece, Seed, SocketBus, TickPolicy, VirtualBoard, Vm,
+};
 pub use weir_abi::{OnFault, OnOutside};

@@ -21,7 +21,7 @@ pub(crate) const REDISTRIBUTOR_LEN: u64 = 0x2_0000;
 pub(crate) const CPU_INTERFACE_LEN: u64 = 0x2000;
 
 /// The name of the I/O service VM, which moves the flows' packets and the switch's frames.
-pub(crate) const BROKER: &str = "broker";
+pub const BROKER: &str = "broker";
 
 /// Where a VM in a flow finds its socket device on the MMIO transport: the first virtio-mmio slot
 /// of QEMU's `virt`.

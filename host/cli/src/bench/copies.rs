@@ -1,14 +1,14 @@
-//! What a chunk takes by the broker's core and by the DMA engine, by its size, for `weir bench
+//! The time of a chunk by the broker's core and by the DMA engine, by its size, for `weir bench
 //! engine`.
 
 use super::{engine, flows};
 use crate::{
     environment::Environment,
-    failure::{Context, Result},
+    failure::{Failure, Result},
     progress::CountBar,
 };
 use serde_json::{Value, json};
-use std::{fs, path::Path};
+use std::path::Path;
 use weir_experiments::write_changed;
 use weir_model::{platform::Machine, timing::Timing};
 use weir_report::{overheads::measured, trace::file::NAME};
@@ -18,7 +18,7 @@ pub const SIZES: [u64; 7] = [64, 128, 256, 512, 1024, 2048, 3072];
 /// Messages of a run.
 const MESSAGES: u64 = 100;
 
-/// What the system of Table III has instead of these.
+/// The changes of Table III's system for these runs, beside the size.
 const CHANGES: [(&str, &str); 5] = [
     ("messages=1000", "messages=100"),
     ("1000 messages", "100 messages"),
@@ -26,24 +26,24 @@ const CHANGES: [(&str, &str); 5] = [
     ("\"150us\"", "\"200us\""),
     ("\"148MB/s\"", "\"4000MB/s\""),
 ];
+/// The bytes of all messages of Table III's system.
 const ALL_BYTES: &str = "12288000";
 
-/// Measures each size by both, with the time of the board's caches and DRAM.
-pub fn measure(environment: &Environment, bar: &CountBar) -> Result<Vec<Value>> {
-    let scratch = environment.build().join("bench").join("copies.toml");
-    if let Some(parent) = scratch.parent() {
-        fs::create_dir_all(parent).context(|| format!("create {}", parent.display()))?;
-    }
+/// Measures each size by both, with the time of the board's caches and DRAM. The systems are
+/// written to `file`.
+pub fn measure(file: &Path, environment: &Environment, bar: &CountBar) -> Result<Vec<Value>> {
+    let system = environment.system(engine::TABLE3)?;
+    let board = flows::load(&system, Some(engine::PLATFORM), Machine::Board, environment)?;
     let mut rows = Vec::new();
     for size in SIZES {
         let of = |keys: &str, phase: &str| {
-            let taken = phases(size, keys, &scratch, environment)?;
+            let taken = phases(size, keys, file, environment)?;
             bar.add(1);
-            Ok::<_, crate::failure::Failure>(median(&taken, "pd").zip(median(&taken, phase)))
+            let both = median(&taken, "pd").zip(median(&taken, phase));
+            Ok::<_, Failure>(both.map(|(program, phase)| program + phase))
         };
-        let core = of(engine::MOVED[1].1, "copy")?.map(|(program, copy)| program + copy);
-        let calls = of(engine::MOVED[0].1, "ip")?.map(|(program, calls)| program + calls);
-        let board = flows::load(&scratch, Some(engine::PLATFORM), Machine::Board, environment)?;
+        let core = of(engine::MOVED[1].1, "copy")?;
+        let calls = of(engine::MOVED[0].1, "ip")?;
         let moving = transfer(&board, size);
         rows.push(json!({
             "size": size,
@@ -56,7 +56,7 @@ pub fn measure(environment: &Environment, bar: &CountBar) -> Result<Vec<Value>> 
     Ok(rows)
 }
 
-/// The phases of messages of `size` bytes that are moved as `keys` say.
+/// Returns the phases of messages of `size` bytes that are moved as `keys` say.
 fn phases(size: u64, keys: &str, file: &Path, environment: &Environment) -> Result<Value> {
     let (size_text, all) = (size.to_string(), (size * MESSAGES).to_string());
     let changes = CHANGES.into_iter().chain([
@@ -70,22 +70,22 @@ fn phases(size: u64, keys: &str, file: &Path, environment: &Environment) -> Resu
     Ok(json!(measured(&run.directory.join(NAME))?.0.record()))
 }
 
-/// The median of a phase, in ns; none if no chunk had it.
+/// Returns the median of a phase, in ns; none if no chunk had it.
 fn median(taken: &Value, name: &str) -> Option<u64> {
     let mut phases = taken["phases"].as_array()?.iter();
     let phase = phases.find(|phase| phase["name"] == name && phase["count"] != 0)?;
     phase["ns"]["median"].as_u64()
 }
 
-/// How long the board's engine moves `size` bytes at the least, in ns: shorter chunks are slower
-/// than the shortest of `[saturation]`.
+/// Returns the least time in which the board's engine moves `size` bytes, in ns: shorter chunks are
+/// slower than the shortest one of `[saturation]`.
 fn transfer(board: &Timing, size: u64) -> Option<u64> {
     let chunks = &board.saturation.as_ref()?.chunks;
     let (_, rate) = chunks.iter().min_by_key(|(chunk, _)| *chunk)?;
     Some((size * 1_000_000_000).div_ceil(rate.0.max(1)))
 }
 
-/// The least size of `rows` from which on the engine takes no more than the core.
+/// Returns the least size of `rows` from which on the engine takes no more than the core.
 pub fn crossover(rows: &Value) -> Option<u64> {
     let rows = rows.as_array()?;
     let is_slower = |row: &Value| {
@@ -103,8 +103,8 @@ mod tests {
     #[test]
     fn the_engine_is_worth_it_behind_the_last_faster_copy() {
         let rows = |times: [(u64, u64); 3]| {
-            let row = |(place, (core, engine)): (usize, (u64, u64))| json!({ "size": SIZES[place], "core_ns": core, "engine_ns": engine });
-            times.into_iter().enumerate().map(row).collect::<Value>()
+            let row = |(size, (core, engine))| json!({ "size": size, "core_ns": core, "engine_ns": engine });
+            SIZES.into_iter().zip(times).map(row).collect::<Value>()
         };
         assert_eq!(crossover(&rows([(1, 5), (6, 5), (9, 6)])), Some(SIZES[1]));
         assert_eq!(crossover(&rows([(6, 5), (1, 5), (6, 6)])), Some(SIZES[2]));
@@ -119,7 +119,7 @@ mod tests {
         let system = Environment::find().system(engine::TABLE3).expect("a checkout");
         let changes = CHANGES.into_iter().chain([(ALL_BYTES, "6400"), (engine::SIZE, "64")]);
         write_changed(&system, changes, &copy).expect("a copy");
-        let text = fs::read_to_string(&copy).expect("text");
+        let text = std::fs::read_to_string(&copy).expect("text");
         for part in ["messages=100 size=64", "100 messages of 64 bytes", "bytes=6400 ", "200us"] {
             assert!(text.contains(part), "{part} in {text}");
         }

@@ -66,7 +66,7 @@ pub fn run(json: bool, environment: &Environment) -> Result {
         row["runs"] = runs.into();
         rows.push(row);
     }
-    let copies = copies::measure(environment, &bar)?;
+    let copies = copies::measure(&scratch.join("copies.toml"), environment, &bar)?;
     drop(bar);
     let figures = json!({
         "build": build_id::of_checkout(),
@@ -153,25 +153,17 @@ fn latencies(
         |changes: &[_]| write_changed(&environment.system(TABLE3)?, changes.iter().copied(), &file);
     write(&changes)?;
     let timing = load(&file, Some(PLATFORM), Machine::Qemu, environment)?;
-    let shortest = match others {
-        OtherVms::Quiet => shortest_period(timing, |timing| quiet_bound(timing).is_some()),
-        OtherVms::Active => shortest_period(timing, |timing| check(timing).is_ok()),
-    };
-    let period = shortest
+    let (period, quiet) = shortest_period(timing, others)
         .ok_or_else(|| Failure::system(format!("{}: no period is long enough", file.display())))?;
     let with_period = format!("period = \"{period}ns\"");
     let sent = format!("period_ns={period}");
     changes.extend([(PERIOD, &*with_period), (SENT, &sent)]);
     write(&changes)?;
-    let quiet = (others == OtherVms::Quiet)
-        .then(|| load(&file, Some(PLATFORM), Machine::Qemu, environment))
-        .transpose()?;
     let case = Case::on(TABLE3, PLATFORM);
     let case = if quiet.is_some() { case.unjudged() } else { case };
     let run = exactly(&file, &case, environment)?;
-    let bound = quiet.as_ref().and_then(quiet_bound);
     let found = run.report.flows.first();
-    Ok(found.map_or(Value::Null, |run| described(path, period, (others, bound), run)))
+    Ok(found.map_or(Value::Null, |run| described(path, period, quiet, run)))
 }
 
 /// The bound of the system's one flow next to VMs that do nothing, if it is within its deadline.
@@ -186,52 +178,52 @@ fn name(flow: &Table3Flow, path: &str) -> String {
     format!("{TABLE3}-{}-{}-{path}", flow.megabytes_per_sec, flow.kib)
 }
 
-/// A run of a flow. Next to quiet VMs it is judged by their `bound`, and by the run's own if there
-/// is none.
-fn described(
-    path: &str,
-    period: u64,
-    (others, quiet): (OtherVms, Option<u64>),
-    run: &FlowRun,
-) -> Value {
-    let bound = quiet.or(run.bound_ns);
-    let is_kept = bound.is_some_and(|bound| run.observed_max_ns <= bound);
-    let verdict = match (others, run.finding.as_ref()) {
-        (OtherVms::Active, found) => found.map(|finding| finding.verdict),
-        (OtherVms::Quiet, _) if is_kept && run.lost + run.late == 0 => Some(Verdict::Holds),
-        (OtherVms::Quiet, _) => Some(Verdict::DoesNotHold),
+/// Describes the run of a flow. If it has a bound next to `quiet` VMs, that judges it, and else the
+/// run's own finding does.
+fn described(path: &str, period: u64, quiet: Option<u64>, run: &FlowRun) -> Value {
+    let verdict = match quiet {
+        None => run.finding.as_ref().map(|finding| finding.verdict),
+        Some(bound) if run.observed_max_ns <= bound && run.lost + run.late == 0 => {
+            Some(Verdict::Holds)
+        }
+        Some(_) => Some(Verdict::DoesNotHold),
     };
     json!({
         "path": path,
-        "others": if others == OtherVms::Quiet { "quiet" } else { "active" },
+        "others": if quiet.is_some() { "quiet" } else { "active" },
         "period_ns": period,
         "packets": run.packets,
         "lost": run.lost,
         "late": run.late,
         "observed_max_ns": run.observed_max_ns,
-        "bound_ns": bound,
+        "bound_ns": quiet.or(run.bound_ns),
         "verdict": verdict.map(Verdict::key),
     })
 }
 
-/// The shortest period, which is the deadline, too, with which a system of one flow `holds`, in ns.
-/// By halving: a longer period is never worse.
-fn shortest_period(mut timing: Timing, holds: impl Fn(&Timing) -> bool) -> Option<u64> {
-    let mut holds = |period: u64| {
+/// Returns the shortest period, which is the deadline, too, with which a system of one flow holds
+/// next to such `others`, in ns, and the flow's bound then if they are quiet. By halving: a longer
+/// period is never worse.
+fn shortest_period(mut timing: Timing, others: OtherVms) -> Option<(u64, Option<u64>)> {
+    let mut judged = |period: u64| {
         for flow in &mut timing.flows {
             (flow.period, flow.deadline) = (Some(Nanos(period)), Some(Nanos(period)));
         }
-        holds(&timing)
+        match others {
+            OtherVms::Quiet => quiet_bound(&timing).map(Some),
+            OtherVms::Active => check(&timing).is_ok().then_some(None),
+        }
     };
     let (mut bad, mut good) = (0, 1 << 30);
-    if !holds(good) {
-        return None;
-    }
+    let mut quiet = judged(good)?;
     while good - bad > 1 {
         let middle = bad + (good - bad) / 2;
-        if holds(middle) { good = middle } else { bad = middle }
+        match judged(middle) {
+            Some(bound) => (good, quiet) = (middle, bound),
+            None => bad = middle,
+        }
     }
-    Some(good)
+    Some((good, quiet))
 }
 
 /// The header of Table II: two columns of text, then a minimum and a maximum of each column.
@@ -374,7 +366,10 @@ mod tests {
 
     #[test]
     fn the_sum_has_what_is_on_a_packet_s_way() {
-        let phase = |name: &str, max: u64| json!({ "name": name, "paper": { "min": 1, "max": max }, "core": { "min": 2, "max": 3 } });
+        let phase = |name: &str, max: u64| {
+            let (paper, core) = (json!({ "min": 1, "max": max }), json!({ "min": 2, "max": 3 }));
+            json!({ "name": name, "paper": paper, "core": core })
+        };
         let phases = [phase("hc", 10), phase("br", 100), phase("wake", 1000), phase("copy", 1)];
         let sum = sum(phases.iter());
         assert_eq!(sum["paper"], json!({ "min": 2, "max": 1010 }));

@@ -43,12 +43,12 @@ impl Case {
         Self { platform: Some(platform), ..Self::new(name) }
     }
 
-    /// The same, also if the analysis does not accept it.
+    /// Returns the case, which runs also if the analysis does not accept it.
     pub(super) const fn unjudged(self) -> Self {
         Self { ignores_verdict: true, ..self }
     }
 
-    /// The same with the time of the platform's caches and DRAM.
+    /// Returns the case with the time of the platform's caches and DRAM.
     pub(super) const fn charged(self) -> Self {
         Self { has_memory: true, ..self }
     }

@@ -8,7 +8,8 @@ fn number(value: &Value) -> f64 {
     value.as_f64().unwrap_or_default()
 }
 
-/// How many of some statements there are, hold, have a known deviation, and fail.
+/// Returns the numbers of statements: all, those that hold, those with a known deviation, and those
+/// that fail.
 fn counts<'a>(statements: impl Iterator<Item = &'a Value>) -> [usize; 4] {
     let verdicts: Vec<_> = statements.map(|it| text(&it["verdict"])).collect();
     let of = |verdict: &str| verdicts.iter().filter(|it| *it == verdict).count();
@@ -16,7 +17,7 @@ fn counts<'a>(statements: impl Iterator<Item = &'a Value>) -> [usize; 4] {
     [whole, hold, known, whole - hold - known]
 }
 
-/// The statements of a kind of one experiment.
+/// Returns the statements of a kind of one experiment.
 fn of_kind(experiment: &Value, kind: StatementKind) -> impl Iterator<Item = &Value> {
     list(experiment, "statements").filter(move |it| it["kind"] == kind.name())
 }
@@ -86,8 +87,8 @@ pub(super) fn coverage(all: &[Value]) -> Rows {
     rows
 }
 
-/// Whether a statement is on a table or figure: its place ends with it, behind a section if there
-/// is one.
+/// Returns whether a statement is on a table or figure: its place ends with it, behind a section if
+/// there is one.
 pub(super) fn is_on(statement: &Value, place: &str) -> bool {
     text(&statement["place"]).rsplit(", ").next() == Some(place)
 }

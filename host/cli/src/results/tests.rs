@@ -33,8 +33,15 @@ fn tables_of_the_engine_have_dashes_and_units() {
     let open = json!({ "min": 4, "max": 65_535, "max_or_more": true });
     let run = |path: &str, others: &str, verdict: &str| {
         json!({
-            "path": path, "others": others, "period_ns": 128_000, "packets": 1000, "lost": 0, "late": 0,
+            "path": path, "others": others, "period_ns": 128_000,
+            "packets": 1000, "lost": 0, "late": 0,
             "observed_max_ns": 61_414, "bound_ns": 82_302, "verdict": verdict,
+        })
+    };
+    let copy = |size: u64, core: u64, transfer: Option<u64>| {
+        json!({
+            "size": size, "core_ns": core, "engine_calls_ns": 20, "engine_transfer_ns": transfer,
+            "engine_ns": transfer.map(|transfer| 20 + transfer),
         })
     };
     let engine = json!({
@@ -51,10 +58,7 @@ fn tables_of_the_engine_have_dashes_and_units() {
                 run("dma", "quiet", "holds"),
             ],
         }],
-        "copies": [
-            { "size": 64, "core_ns": 10, "engine_calls_ns": 20, "engine_transfer_ns": 1, "engine_ns": 21 },
-            { "size": 128, "core_ns": 30, "engine_calls_ns": 20, "engine_transfer_ns": null, "engine_ns": null },
-        ],
+        "copies": [copy(64, 10, Some(1)), copy(128, 30, None)],
     });
     let (_folder, results) = results(&[("engine.json", engine)]);
     let lines = |name: &str| {

@@ -17,6 +17,7 @@ use crate::measured::{OverheadTable, OverheadValues, Saturation};
 use crate::object::Object;
 use crate::shape::suggestion;
 use crate::table::At;
+use crate::vm::BROKER;
 use std::{collections::HashMap, ops::Range, sync::Arc};
 use weir_units::Nanos;
 
@@ -274,7 +275,7 @@ impl SystemReader<'_> {
     }
 
     fn entity(&mut self, core: u64, name: &At<String>) -> Option<Entity> {
-        if name.value == "broker" && !self.by_name.contains_key("broker") {
+        if name.value == BROKER && !self.by_name.contains_key(BROKER) {
             return Some(Entity::Broker);
         }
         self.find(&format!("{}: the schedule", Object::core(core)), name).map(Entity::Vm)

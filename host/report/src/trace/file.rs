@@ -105,7 +105,7 @@ pub struct TraceFacts {
 }
 
 /// No run takes so many ns, which are two years. Sums of a few such times have 64 bits.
-pub const LONGEST_RUN: u64 = 1 << 56;
+const LONGEST_RUN: u64 = 1 << 56;
 
 impl TraceFacts {
     /// Converts a counter value to whole nanoseconds since the hypervisor's start, as EL2 does for
@@ -115,6 +115,14 @@ impl TraceFacts {
         let ticks = u128::from(ticks.wrapping_sub(self.zero));
         let nanos = ticks * 1_000_000_000 / u128::from(self.frequency.max(1));
         u64::try_from(nanos).unwrap_or(u64::MAX)
+    }
+
+    /// Returns the time of a record in ns since the hypervisor's start; none if it is damaged, so
+    /// that the record is before the start or no run lasts until then.
+    #[must_use]
+    pub fn time(&self, record: &Record) -> Option<u64> {
+        let now = self.nanos(record.time);
+        (record.time >= self.zero && now <= LONGEST_RUN).then_some(now)
     }
 
     /// Returns the name of a VM by its number; none for [`NO_VM`](weir_trace::record::NO_VM) and

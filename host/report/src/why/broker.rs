@@ -14,10 +14,11 @@ use super::{
     push,
 };
 use crate::trace::{
-    file::{LONGEST_RUN, Trace, TraceFacts, core},
+    file::{Trace, TraceFacts, core},
     words,
 };
 use std::io::Read;
+use weir_exchange::flows;
 use weir_image::Result;
 use weir_trace::{
     phases::{LONGEST, Phase, unpack},
@@ -25,8 +26,8 @@ use weir_trace::{
     wire::ExitCause,
 };
 
-/// The most packets and chunks that EL2 records with one hypercall (`core/partition`).
-const TAKEN: usize = 2;
+/// The most packets and chunks that EL2 records with one hypercall.
+const TAKEN: usize = flows::TAKEN as usize;
 
 /// A hypercall of the broker, with what it reported.
 #[derive(Clone, Debug)]
@@ -106,10 +107,7 @@ impl Window {
     }
 
     fn take(&mut self, place: u64, record: &Record, (facts, from): (&TraceFacts, u64)) {
-        let now = facts.nanos(record.time);
-        if now > LONGEST_RUN {
-            return;
-        }
+        let Some(now) = facts.time(record) else { return };
         let is_broker = self.broker.is_none_or(|broker| broker == record.vm);
         match RecordKind::from_number(record.kind) {
             Some(RecordKind::Exit) if is_call(record) && is_broker => {

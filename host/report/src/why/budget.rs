@@ -83,7 +83,7 @@ impl BudgetTrace<'_> {
 
     /// Takes the next record. Returns the period that it ends.
     fn take(&mut self, record: &Record) -> Option<Period> {
-        let now = self.facts.nanos(record.time).max(self.watched.now);
+        let now = self.facts.time(record)?.max(self.watched.now);
         let is_own = (record.vm, record.vcpu) == (self.vm, self.vcpu);
         let kind = RecordKind::from_number(record.kind)?;
         match kind {

@@ -2,7 +2,7 @@
 
 use super::{SubjectKind, TimePart, WhyReport, broker::Window, push, subject::Chosen};
 use crate::trace::{
-    file::{LONGEST_RUN, Trace, TraceFacts, core},
+    file::{Trace, TraceFacts, core},
     packets::PacketNumbers,
     words,
 };
@@ -12,7 +12,7 @@ use std::{
     path::Path,
 };
 use weir_image::{Failure, Result};
-use weir_model::{Catalog, SystemFile};
+use weir_model::{BROKER, Catalog, SystemFile};
 use weir_trace::{
     phases::Phase,
     record::{Record, RecordKind},
@@ -32,9 +32,6 @@ pub(super) struct FlowFacts {
 
 /// The flows of the system file, by their numbers in the trace.
 pub(super) type Flows = BTreeMap<u32, FlowFacts>;
-
-/// The name of the broker's VM.
-const BROKER: &str = "broker";
 
 /// A packet that the broker took out of its sender's ring.
 #[derive(Clone, Debug)]
@@ -128,11 +125,7 @@ impl Survey {
 
     fn take(&mut self, place: u64, record: &Record, facts: &TraceFacts, flows: &Flows) {
         let arrived = self.numbers.take(place, record);
-        let (now, core) = (facts.nanos(record.time), core(record));
-        if now > LONGEST_RUN {
-            // A damaged record, which a note mentions.
-            return;
-        }
+        let (Some(now), core) = (facts.time(record), core(record)) else { return };
         let Some(kind) = RecordKind::from_number(record.kind) else { return };
         match kind {
             RecordKind::Exit if record.detail == ExitCause::Call as u32 => {
