@@ -124,7 +124,7 @@ fn no_call_overwrites_what_it_reads() {
 
 #[test]
 fn no_verb_reads_what_is_no_file() {
-    let (missing, directory) = ("error[W0001]:", "error[W0002]:");
+    let (missing, directory) = ("error[W0001]:", "error[W0001]:");
     assert_refused(
         CALL,
         &[

@@ -60,191 +60,106 @@ struct Topic {
 registry! {
     0 "Files and syntax" {
         FileUnreadable = 1, "file-unreadable";
-        FileIsDirectory = 2, "file-is-directory";
-        FileEmpty = 3, "file-empty";
-        FileNotUtf8 = 4, "file-not-utf8";
         Syntax = 5, "syntax";
-        SingleBrackets = 6, "single-brackets";
         TooManyValues = 7, "too-many-values";
         TooManyFaults = 8, "too-many-faults";
         UnknownKey = 10, "unknown-key";
         MissingKey = 11, "missing-key";
-        TwoKinds = 12, "two-kinds";
         WrongType = 13, "wrong-type";
         WrongChoice = 14, "wrong-choice";
         OutOfRange = 15, "out-of-range";
-        Negative = 16, "negative";
-        TooLarge = 17, "too-large";
         Zero = 18, "zero";
         WrongNumber = 19, "wrong-number";
-        NoUnit = 20, "no-unit";
         WrongUnit = 21, "wrong-unit";
-        RangeReversed = 22, "range-reversed";
         NoSuchKey = 23, "no-such-key";
-        NameEmpty = 30, "name-empty";
-        NameTooLong = 31, "name-too-long";
-        NameCharacters = 32, "name-characters";
-        NameReserved = 33, "name-reserved";
-        NameTwice = 34, "name-twice";
+        Empty = 24, "empty";
+        KeyConflict = 25, "key-conflict";
+        NameInvalid = 30, "name-invalid";
+        Twice = 34, "twice";
     }
     1 "Virtual machines" {
-        NoVm = 100, "no-vm";
-        TooManyVms = 101, "too-many-vms";
+        TooMany = 101, "too-many";
         UnknownVm = 102, "unknown-vm";
-        NoCpus = 103, "no-cpus";
         CoreUnknown = 104, "core-unknown";
         CoreTaken = 105, "core-taken";
         PmuCounters = 106, "pmu-counters";
         GicVersion = 107, "gic-version";
-        Heartbeat = 108, "heartbeat";
-        ExpectEmpty = 109, "expect-empty";
-        TaskTwice = 110, "task-twice";
         Workload = 111, "workload";
     }
     2 "Images" {
         ImageMissing = 200, "image-missing";
         ImageEmpty = 201, "image-empty";
         OutsideRam = 202, "outside-ram";
-        SegmentsOverlap = 203, "segments-overlap";
-        DeviceTreeOverlap = 204, "device-tree-overlap";
-        EntryOutside = 205, "entry-outside";
-        NotElf = 210, "not-elf";
-        Elf32Bit = 211, "elf-32-bit";
-        ElfBigEndian = 212, "elf-big-endian";
-        ElfMachine = 213, "elf-machine";
-        ElfDynamic = 214, "elf-dynamic";
-        ElfDamaged = 215, "elf-damaged";
-        ElfNoSegments = 216, "elf-no-segments";
-        ElfTooManySegments = 217, "elf-too-many-segments";
-        NotLinux = 220, "not-linux";
-        LinuxBigEndian = 221, "linux-big-endian";
-        LinuxDamaged = 222, "linux-damaged";
-        ArgsNul = 230, "args-nul";
-        ArgsTooLong = 231, "args-too-long";
-        UnknownArgument = 232, "unknown-argument";
+        ElfUnusable = 210, "elf-unusable";
+        LinuxUnusable = 220, "linux-unusable";
+        Arguments = 230, "arguments";
     }
     3 "Memory and placement" {
-        NoMemory = 300, "no-memory";
-        MemoryZero = 301, "memory-zero";
-        MemoryUnaligned = 302, "memory-unaligned";
-        RamTwice = 303, "ram-twice";
         Unaligned = 304, "unaligned";
         AddressTooHigh = 305, "address-too-high";
         Overlap = 306, "overlap";
-        TooMuchMemory = 307, "too-much-memory";
         NoRoom = 308, "no-room";
-        TooManyPieces = 309, "too-many-pieces";
     }
     4 "Page classes" {
         NoPageClasses = 400, "no-page-classes";
         BadNumbers = 401, "bad-numbers";
         PageClassUnknown = 402, "page-class-unknown";
         PageClassTaken = 403, "page-class-taken";
-        PageClassCriticality = 404, "page-class-criticality";
         PageClassNoneLeft = 405, "page-class-none-left";
         PageClassImpossible = 406, "page-class-impossible";
         PageClassTooFew = 407, "page-class-too-few";
-        PageClassTooSmall = 408, "page-class-too-small";
         DramMapUnknown = 409, "dram-map-unknown";
-        GroupName = 410, "group-name";
-        GroupEmpty = 411, "group-empty";
-        TooManyGroups = 412, "too-many-groups";
         TlbColors = 420, "tlb-colors";
     }
     5 "Devices, PCI and network" {
         DeviceUnknown = 500, "device-unknown";
         DeviceRefused = 501, "device-refused";
         DeviceTaken = 502, "device-taken";
-        RestTwice = 503, "rest-twice";
         InterruptTwice = 504, "interrupt-twice";
         PciAddress = 510, "pci-address";
         PciAbsent = 511, "pci-absent";
-        PciNoSmmu = 512, "pci-no-smmu";
-        PciBus = 513, "pci-bus";
-        PciFunction0 = 514, "pci-function-0";
-        PciSiblings = 515, "pci-siblings";
-        PciStream = 516, "pci-stream";
-        PciLine = 517, "pci-line";
-        PciTooMany = 518, "pci-too-many";
-        PciWindowFull = 519, "pci-window-full";
+        PciShared = 515, "pci-shared";
         MacAddress = 530, "mac-address";
-        MacTwice = 531, "mac-twice";
-        NetAlone = 532, "net-alone";
-        NetBurst = 533, "net-burst";
-        UplinkTwice = 534, "uplink-twice";
-        SwitchSharedCore = 535, "switch-shared-core";
+        Switch = 532, "switch";
     }
     6 "Flows" {
-        NoReceiver = 600, "no-receiver";
-        ReceiverTwice = 601, "receiver-twice";
         SelfLoop = 602, "self-loop";
-        FlowTwice = 603, "flow-twice";
-        PortTwice = 604, "port-twice";
-        TooManyFlows = 605, "too-many-flows";
-        PacketTooLong = 606, "packet-too-long";
-        FlowTimeTooLong = 607, "flow-time-too-long";
-        BestEffortDeadline = 608, "best-effort-deadline";
         FlowBandwidth = 609, "flow-bandwidth";
         BrokerWithoutFlows = 620, "broker-without-flows";
         BrokerCores = 621, "broker-cores";
-        BrokerNoCore = 622, "broker-no-core";
         BrokerOverheads = 623, "broker-overheads";
         VsockUnused = 630, "vsock-unused";
-        VsockSlot = 631, "vsock-slot";
-        VsockWindow = 632, "vsock-window";
-        FlowLimit = 640, "flow-limit";
+        VsockPlace = 631, "vsock-place";
+        AnalysisLimit = 640, "analysis-limit";
         NoOverheads = 641, "no-overheads";
         NoSupply = 642, "no-supply";
         FlowDeadlineMissed = 643, "flow-deadline-missed";
     }
     7 "Schedules, cores and interrupts" {
-        ScheduleTwice = 700, "schedule-twice";
-        ScheduleKind = 701, "schedule-kind";
         SlotOrder = 702, "slot-order";
-        ServerBudget = 703, "server-budget";
-        ScheduleEmpty = 704, "schedule-empty";
         NotInSchedule = 705, "not-in-schedule";
-        NotOnCore = 706, "not-on-core";
-        SlotTwice = 707, "slot-twice";
         SlotLength = 708, "slot-length";
-        TooManySlots = 709, "too-many-slots";
-        IrqTwice = 720, "irq-twice";
         IrqUnknown = 721, "irq-unknown";
-        TooManyIrqs = 722, "too-many-irqs";
-        IrqBurst = 723, "irq-burst";
-        IrqPriority = 724, "irq-priority";
         IrqNoWcet = 725, "irq-no-wcet";
-        ScheduleLimit = 740, "schedule-limit";
         ServerLate = 741, "server-late";
         NoSchedule = 742, "no-schedule";
         TaskCore = 743, "task-core";
-        TaskNotScheduled = 744, "task-not-scheduled";
         TaskDeadlineMissed = 745, "task-deadline-missed";
     }
     8 "Memory budgets" {
-        BudgetIncomplete = 800, "budget-incomplete";
-        BudgetKeys = 801, "budget-keys";
-        BudgetEmpty = 802, "budget-empty";
         BudgetEvent = 803, "budget-event";
         BudgetPoll = 804, "budget-poll";
-        BudgetPeriodShort = 805, "budget-period-short";
-        BudgetPeriodLong = 806, "budget-period-long";
+        BudgetPeriod = 805, "budget-period";
         BudgetTooSmall = 807, "budget-too-small";
         BudgetsOverSaturation = 808, "budgets-over-saturation";
         BudgetSplit = 809, "budget-split";
         BudgetStaggered = 810, "budget-staggered";
         BudgetAdjust = 811, "budget-adjust";
-        BudgetSpare = 812, "budget-spare";
-        CompensationWindow = 820, "compensation-window";
         CompensationCritical = 821, "compensation-critical";
-        CompensationEvent = 822, "compensation-event";
-        MemguardEvent = 823, "memguard-event";
-        MemguardPeriod = 824, "memguard-period";
         MemguardSpare = 825, "memguard-spare";
         SaturationPoints = 830, "saturation-points";
         MemoryBandwidth = 840, "memory-bandwidth";
         PlanBudget = 841, "plan-budget";
-        PlanEdit = 843, "plan-edit";
     }
     9 "Platforms" {
         PlatformUnknown = 900, "platform-unknown";
@@ -252,17 +167,11 @@ registry! {
         PlatformPlanned = 902, "platform-planned";
         NotEnforced = 903, "not-enforced";
         ValueSource = 904, "value-source";
-        PlatformLoadAddress = 910, "platform-load-address";
-        PlatformCores = 911, "platform-cores";
-        DeviceTreeMissing = 912, "device-tree-missing";
-        DeviceTreeDamaged = 913, "device-tree-damaged";
+        PlatformBoard = 910, "platform-board";
         PlatformPci = 914, "platform-pci";
         PlatformStart = 915, "platform-start";
         PlatformEngine = 916, "platform-engine";
-        PlatformCache = 920, "platform-cache";
-        PageSize = 921, "page-size";
         PlatformGeometry = 922, "platform-geometry";
-        PlatformTlb = 923, "platform-tlb";
     }
 }
 

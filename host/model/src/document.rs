@@ -182,7 +182,7 @@ fn single_brackets(file: &File, shape: &Shape) -> Option<(Fault, Range<usize>)> 
         match &mut found {
             None => {
                 let message = format!("{header}: one table, but `{inner}` is a list of tables");
-                let fault = Fault::new(Code::SingleBrackets, file, span.clone(), message);
+                let fault = Fault::new(Code::Syntax, file, span.clone(), message);
                 let help = format!("write `[{header}]`, with double brackets, for each element");
                 found = Some((fault.label("one table").help(help), span.start..text.len()));
             }

@@ -472,7 +472,7 @@ pub(crate) fn read(path: &Path) -> Result<File, Faults> {
     if path.is_dir() {
         let message = format!("file `{}`: is a directory", path.display());
         return Err(whole(
-            Code::FileIsDirectory,
+            Code::FileUnreadable,
             message,
             "give the path of a file in it, like DIR/system.toml",
         ));
@@ -488,7 +488,7 @@ pub(crate) fn read(path: &Path) -> Result<File, Faults> {
     match String::from_utf8(bytes) {
         Ok(text) if text.trim().is_empty() => {
             let message = format!("file `{}`: is empty", path.display());
-            Err(whole(Code::FileEmpty, message, "`weir new DIR` writes one to start from"))
+            Err(whole(Code::FileUnreadable, message, "`weir new DIR` writes one to start from"))
         }
         Ok(text) => Ok(file(path, text)),
         Err(error) => {
@@ -498,9 +498,10 @@ pub(crate) fn read(path: &Path) -> Result<File, Faults> {
             // What is valid keeps its place; the first bad byte has become U+FFFD, three bytes
             // long.
             let message = format!("file `{}`: is not UTF-8 from byte {place} on", path.display());
-            let fault = Fault::new(Code::FileNotUtf8, &file(path, text), place..place + 3, message)
-                .label(format!("byte {byte:#04x}"))
-                .help("save the file as UTF-8");
+            let fault =
+                Fault::new(Code::FileUnreadable, &file(path, text), place..place + 3, message)
+                    .label(format!("byte {byte:#04x}"))
+                    .help("save the file as UTF-8");
             Err(Faults(vec![fault]))
         }
     }

@@ -118,7 +118,7 @@ pub(crate) fn lay_out<'a>(
                     span(&part.range()),
                 );
                 problems.push(problem(
-                    Code::SegmentsOverlap,
+                    Code::Overlap,
                     message,
                     "link the image with physical addresses that are apart",
                 ));
@@ -153,18 +153,18 @@ fn elf(bytes: &[u8]) -> Result<Program<'_>, Vec<Problem>> {
         } else {
             "for a flat binary write `bin = ...`"
         };
-        return fail(Code::NotElf, "the image is not an ELF file", help);
+        return fail(Code::ElfUnusable, "the image is not an ELF file", help);
     }
     let target = "build it for aarch64-unknown-none or with aarch64-linux-gnu-gcc";
     if bytes.get(4) != Some(&elf::ELFCLASS64) {
-        return fail(Code::Elf32Bit, "the image is a 32-bit ELF file", target);
+        return fail(Code::ElfUnusable, "the image is a 32-bit ELF file", target);
     }
     if bytes.get(5) != Some(&elf::ELFDATA2LSB) {
-        return fail(Code::ElfBigEndian, "the image is a big-endian ELF file", target);
+        return fail(Code::ElfUnusable, "the image is a big-endian ELF file", target);
     }
     let damaged = |error: object::Error| {
         vec![problem(
-            Code::ElfDamaged,
+            Code::ElfUnusable,
             format!("the ELF file is damaged: {error}"),
             "build it again",
         )]
@@ -177,31 +177,35 @@ fn elf(bytes: &[u8]) -> Result<Program<'_>, Vec<Problem>> {
             _ => "another processor",
         };
         return fail(
-            Code::ElfMachine,
+            Code::ElfUnusable,
             &format!("the ELF file is for {machine}, not AArch64"),
             target,
         );
     }
     let headers = file.program_headers(LE, bytes).map_err(damaged)?;
     if headers.iter().any(|header| header.p_type(LE) == elf::PT_INTERP) {
-        return fail(Code::ElfDynamic, "the ELF file needs a dynamic linker", "link it statically");
+        return fail(
+            Code::ElfUnusable,
+            "the ELF file needs a dynamic linker",
+            "link it statically",
+        );
     }
     let loaded =
         headers.iter().filter(|header| header.p_type(LE) == elf::PT_LOAD && header.p_memsz(LE) > 0);
     // Each two of them are compared, and each takes a place in the packed system.
     if loaded.clone().count() > MOST_SEGMENTS {
         let message = format!("the ELF file has more than {MOST_SEGMENTS} segments to load");
-        return fail(Code::ElfTooManySegments, &message, "link it with fewer PT_LOAD segments");
+        return fail(Code::ElfUnusable, &message, "link it with fewer PT_LOAD segments");
     }
     let mut parts = Vec::new();
     for (index, header) in loaded.clone().enumerate() {
         let Ok(data) = header.data(LE, bytes) else {
             let message = format!("the ELF file is damaged: segment {index} is cut short");
-            return fail(Code::ElfDamaged, &message, "build it again");
+            return fail(Code::ElfUnusable, &message, "build it again");
         };
         if header.p_filesz(LE) > header.p_memsz(LE) {
             return fail(
-                Code::ElfDamaged,
+                Code::ElfUnusable,
                 "the ELF file is damaged: a segment is larger in the file than in memory",
                 "build it again",
             );
@@ -211,7 +215,7 @@ fn elf(bytes: &[u8]) -> Result<Program<'_>, Vec<Problem>> {
     }
     if parts.is_empty() {
         return fail(
-            Code::ElfNoSegments,
+            Code::ElfUnusable,
             "the ELF file has nothing to load",
             "link it with a PT_LOAD segment",
         );
@@ -229,7 +233,7 @@ fn elf(bytes: &[u8]) -> Result<Program<'_>, Vec<Problem>> {
                 hex(file.e_entry(LE))
             );
             fail(
-                Code::EntryOutside,
+                Code::OutsideRam,
                 &message,
                 "give the linker an entry symbol that is loaded, 4-byte aligned",
             )
@@ -250,7 +254,7 @@ fn bin(bytes: &[u8], load: u64, entry: u64) -> Result<Program<'_>, Vec<Problem>>
             span(&part.range())
         );
         return Err(vec![problem(
-            Code::EntryOutside,
+            Code::OutsideRam,
             message,
             "move `entry` into the image, 4-byte aligned, or leave it out",
         )]);
@@ -280,11 +284,11 @@ fn linux<'a>(
         } else {
             "give arch/arm64/boot/Image of a kernel's build, or \"debian-rt\""
         };
-        return fail(Code::NotLinux, "the image is not an arm64 Linux Image", help);
+        return fail(Code::LinuxUnusable, "the image is not an arm64 Linux Image", help);
     };
     if flags & 1 != 0 {
         return fail(
-            Code::LinuxBigEndian,
+            Code::LinuxUnusable,
             "the kernel is big-endian",
             "build it with CONFIG_CPU_LITTLE_ENDIAN",
         );
@@ -301,7 +305,7 @@ fn linux<'a>(
     };
     let Some((start, _, behind)) = place() else {
         return fail(
-            Code::LinuxDamaged,
+            Code::LinuxUnusable,
             "the kernel's header gives a size beyond all memory",
             "build it again",
         );

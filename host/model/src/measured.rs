@@ -197,7 +197,7 @@ impl OverheadValues {
                 let message =
                     format!("[overheads]: `{name}` has a min of {min} above its max of {max}");
                 let help = format!("write min = {}, max = {}", max.0, min.0);
-                reader.fault(Code::RangeReversed, span, message, help);
+                reader.fault(Code::OutOfRange, span, message, help);
                 continue;
             }
             found.push(Overhead { name, min: *min, max: *max, measured_on });
@@ -252,7 +252,7 @@ impl Sharing {
                 "[sharing]: `switch` has a min of {min}, which is 0 or above its max of {max}"
             );
             let help = "write the smaller one, which is more than 0, as `min`";
-            reader.fault(Code::RangeReversed, span, message, help);
+            reader.fault(Code::OutOfRange, span, message, help);
             return None;
         }
         let (switch, least_switch) = (*max, *min);

@@ -131,7 +131,7 @@ pub(crate) fn load<'a>(
             span(&part.range()),
         );
         let help = "move the tree, board = { device_tree = ... }, or load the image higher";
-        return Err(problem(Code::DeviceTreeOverlap, message, help));
+        return Err(problem(Code::Overlap, message, help));
     }
     Ok(Loaded { program, device_tree, device_tree_at: start })
 }
@@ -278,7 +278,7 @@ pub(crate) fn arrange<C: Content>(
             Bytes(reserved),
             Bytes(TABLES_LIMIT)
         );
-        let fault = Fault::new(Code::TooManyPieces, &system.file, 0..0, message);
+        let fault = Fault::new(Code::TooMany, &system.file, 0..0, message);
         let help =
             "give the VMs RAM in fewer pieces: sizes instead of lists, more adjacent TLB sets";
         return Err(Faults(vec![fault.help(help)]));

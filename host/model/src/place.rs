@@ -1,7 +1,6 @@
 //! The owners of the parts of the board's RAM.
 
 mod divided;
-mod suggestions;
 
 pub(crate) use divided::SPARE;
 
@@ -14,7 +13,6 @@ use crate::system::System;
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::{fmt, ops::Range};
-use suggestions::{Attempt, LESS, Refused};
 use weir_abi::{PAGE, PageSpan};
 use weir_paging::classes::ClassSet;
 use weir_units::{Bytes, Ipa, Pa};
@@ -145,22 +143,19 @@ pub fn place(system: &System, image_len: u64) -> Result<Placement, Faults> {
 ///
 /// A fault for each piece that fits nowhere.
 pub fn place_all(system: &System, sizes: &Sizes) -> Result<Placement, Faults> {
-    attempt(system, sizes).map_err(|refused| suggestions::mend(system, sizes, refused))
-}
-
-fn attempt(system: &System, sizes: &Sizes) -> Attempt {
-    if system.division.divided {
+    let placed = if system.division.divided {
         divided::place(system, sizes)
     } else {
         place_ranges(system, sizes.image)
-    }
+    };
+    placed.map_err(|faults| Faults(faults.sorted()))
 }
 
 /// Pieces of 2 MiB and more come first, at addresses that agree with their intermediate physical
 /// addresses modulo 2 MiB, so that stage 2 needs blocks only; within each class the order is the
 /// file's, and each piece goes to the lowest place that fits: the same file gives the same map.
-fn place_ranges(system: &System, image_len: u64) -> Attempt {
-    let mut refused = Vec::new();
+fn place_ranges(system: &System, image_len: u64) -> Result<Placement, Faults> {
+    let mut refused = Faults::default();
     let platform = &system.platform;
     let pools = platform.pools();
     let image = image_range(system, image_len)?;
@@ -190,17 +185,17 @@ fn place_ranges(system: &System, image_len: u64) -> Attempt {
             let message =
                 format!("{}: no room for its RAM of {} on {platform}", owner, wanted.size);
             let taken = used.iter().map(|range| range.end - range.start).sum();
-            let cause = format!(
-                "{} of {} are taken, the image included",
+            let help = format!(
+                "{} of {} are taken, the image included; write less `memory` for {owner} or \
+                 another VM",
                 Bytes(taken),
                 Bytes(pools.iter().map(|pool| pool.end - pool.start).sum())
             );
             let fault = Fault::new(Code::NoRoom, &system.file, owner.spans.memory.clone(), message);
-            let fault = fault.label("this");
-            refused.push(Refused { fault, cause, vm: Some(vm), fallback: LESS });
+            refused.push(fault.label("this").help(help));
         }
     }
-    if !refused.is_empty() {
+    if !refused.0.is_empty() {
         return Err(refused);
     }
     let ram: Vec<Vec<Placed>> = system
@@ -217,7 +212,7 @@ fn place_ranges(system: &System, image_len: u64) -> Attempt {
 }
 
 /// Where the image is loaded.
-fn image_range(system: &System, image_len: u64) -> Result<Range<u64>, Vec<Refused>> {
+fn image_range(system: &System, image_len: u64) -> Result<Range<u64>, Faults> {
     let platform = &system.platform;
     let memory = &platform.memory;
     let most = (memory.base.0 + memory.size.0).saturating_sub(platform.load_address.0);
@@ -226,12 +221,12 @@ fn image_range(system: &System, image_len: u64) -> Result<Range<u64>, Vec<Refuse
             format!("{platform}: the image of {} does not fit into its RAM", Bytes(image_len));
         let span = system.vms.first().map_or(0..0, |vm| vm.spans.image.clone());
         let fault = Fault::new(Code::NoRoom, &system.file, span, message);
-        let cause = format!(
-            "from {} on, where it is loaded, there are {}",
+        let help = format!(
+            "from {} on, where it is loaded, there are {}; use smaller images",
             platform.load_address,
             Bytes(most)
         );
-        return Err(vec![Refused { fault, cause, vm: None, fallback: "use smaller images" }]);
+        return Err(Faults(vec![fault.help(help)]));
     }
     let end = platform.load_address.0 + image_len.next_multiple_of(PAGE);
     Ok(platform.load_address.0..end)

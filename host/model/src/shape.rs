@@ -417,7 +417,7 @@ impl Walk<'_> {
                 let message =
                     format!("{}: `{}{name}` has both `{a}` and `{b}`", self.object, self.path);
                 let help = format!("keep one: {} or {}", first.name, second.name);
-                let fault = Fault::new(Code::TwoKinds, self.file, second_key.span(), message)
+                let fault = Fault::new(Code::KeyConflict, self.file, second_key.span(), message)
                     .label("and this")
                     .and(first_key.span(), "this")
                     .help(help);
@@ -441,12 +441,12 @@ impl Walk<'_> {
                 "is not a whole number with a unit",
                 "not a quantity".to_owned(),
             ),
-            BadQuantity::NoUnit => (Code::NoUnit, "has no unit", "of what?".to_owned()),
+            BadQuantity::NoUnit => (Code::WrongUnit, "has no unit", "of what?".to_owned()),
             BadQuantity::Unit(unit) => {
                 (Code::WrongUnit, "has another unit", format!("`{unit}` is no unit here"))
             }
             BadQuantity::TooLarge => {
-                (Code::TooLarge, "does not fit into 64 bits", "more than 2^64 - 1".to_owned())
+                (Code::OutOfRange, "does not fit into 64 bits", "more than 2^64 - 1".to_owned())
             }
         };
         let wrong = format!("`{}{name}` {wrong} ({text:?})", self.path);
@@ -467,8 +467,10 @@ impl Walk<'_> {
         let (code, wrong, label) = match integer(number) {
             Some(value) if (low..=high).contains(&value) => return,
             Some(_) => (Code::OutOfRange, "is out of range", format!("not from {low} to {high}")),
-            None if negative => (Code::Negative, "is negative", "less than 0".to_owned()),
-            None => (Code::TooLarge, "does not fit into 64 bits", "more than 2^64 - 1".to_owned()),
+            None if negative => (Code::OutOfRange, "is negative", "less than 0".to_owned()),
+            None => {
+                (Code::OutOfRange, "does not fit into 64 bits", "more than 2^64 - 1".to_owned())
+            }
         };
         let wrong = format!("`{}{name}` {wrong} ({})", self.path, number.as_str());
         let help = if high == u64::MAX {

@@ -108,15 +108,15 @@ fn what_is_no_text_file_is_refused() {
     let expect = |code: &str, place: &str| (code.to_owned(), place.to_owned());
     assert_eq!(
         only_fault("empty.toml", b""),
-        expect("file-empty: file `empty.toml`: is empty", "1:1")
+        expect("file-unreadable: file `empty.toml`: is empty", "1:1")
     );
     assert_eq!(
         only_fault("blank.toml", b" \n\n"),
-        expect("file-empty: file `blank.toml`: is empty", "1:1")
+        expect("file-unreadable: file `blank.toml`: is empty", "1:1")
     );
     assert_eq!(
         only_fault("latin1.toml", b"platform = \"qemu-virt\"\n# Gr\xfc\xdfe\n"),
-        expect("file-not-utf8: file `latin1.toml`: is not UTF-8 from byte 27 on", "2:5")
+        expect("file-unreadable: file `latin1.toml`: is not UTF-8 from byte 27 on", "2:5")
     );
     assert_eq!(
         only_fault("nul.toml", b"platform = \"qemu\0virt\"\n").0.split(':').next(),
@@ -124,7 +124,7 @@ fn what_is_no_text_file_is_refused() {
     );
     assert_eq!(
         only_fault("elf.toml", b"\x7fELF\x02\x01\x01\0\xb7\0\0\0").0,
-        "file-not-utf8: file `elf.toml`: is not UTF-8 from byte 8 on"
+        "file-unreadable: file `elf.toml`: is not UTF-8 from byte 8 on"
     );
 }
 
@@ -132,7 +132,7 @@ fn what_is_no_text_file_is_refused() {
 fn what_is_no_file_is_refused() {
     let directory = images::directory("none");
     for (path, code) in [
-        (directory.clone(), "file-is-directory"),
+        (directory.clone(), "file-unreadable"),
         (directory.join("missing.toml"), "file-unreadable"),
     ] {
         let faults = check_file(&path, &catalog()).unwrap_err();

@@ -200,7 +200,7 @@ pub fn plan(file: &SystemFile, options: &PlanOptions) -> Result<Plan, PlanError>
         let place = timing.vms.first().map(|vm| vm.place.clone()).unwrap_or_default();
         let help = "write each VM as a [[vm]] table";
         let message = format!("the system: the file cannot be edited: {error}");
-        Faults(vec![timing.fault(Code::PlanEdit, &place, message, help)])
+        Faults(vec![timing.fault(Code::PlanBudget, &place, message, help)])
     })?;
     let file = file.with_text(&planned)?;
     file.timing().check_budgets()?;

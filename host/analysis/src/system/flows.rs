@@ -202,7 +202,7 @@ pub fn fault(timing: &Timing, error: FlowError) -> Fault {
     };
     let message = format!("{object}: {}", error.kind);
     let help = "write a value within the limits of the analysis";
-    timing.fault(Code::FlowLimit, place, message, help)
+    timing.fault(Code::AnalysisLimit, place, message, help)
 }
 
 /// Returns the bandwidth of the flows in bytes/s, if it is known: `[dma]` `bandwidth`, but at most

@@ -114,7 +114,7 @@ pub(super) fn dedicated(
     Supply::new(VmSchedule::Dedicated, lines).map_err(|error| {
         let place = timing.vms.get(vm).map(|vm| vm.place.clone()).unwrap_or_default();
         let message = format!("{}: {error}", Entity::Vm(vm).title(timing));
-        timing.fault(Code::ScheduleLimit, &place, message, "write times within the limits")
+        timing.fault(Code::AnalysisLimit, &place, message, "write times within the limits")
     })
 }
 
@@ -229,7 +229,7 @@ pub(super) fn supply_on(
     }));
     Supply::new(schedule, lines).map_err(|error| {
         let message = format!("core {}: {error}", core.id);
-        timing.fault(Code::ScheduleLimit, &core.place, message, "write times within the limits")
+        timing.fault(Code::AnalysisLimit, &core.place, message, "write times within the limits")
     })
 }
 
@@ -567,7 +567,7 @@ pub(super) fn supply_for(
                 shared.id
             );
             let help = "name the VM in the schedule, or give its tasks another `core`";
-            Err(timing.fault(Code::TaskNotScheduled, &shared.place, message, help))
+            Err(timing.fault(Code::TaskCore, &shared.place, message, help))
         }
         (None, None) => dedicated(timing, vm, polls),
     }

@@ -121,16 +121,16 @@ fn bad_values_are_refused_at_their_place() {
         ("size", "\"-1B\"", "wrong-number"),
         ("size", "-1", "wrong-type"),
         ("size", "\"4KB\"", "wrong-unit"),
-        ("size", "\"18446744073709551616B\"", "too-large"),
-        ("size", "\"2000GiB\"", "flow-limit"),
+        ("size", "\"18446744073709551616B\"", "out-of-range"),
+        ("size", "\"2000GiB\"", "analysis-limit"),
         ("deadline", "\"0ns\"", "zero"),
         ("period", "\"0s\"", "zero"),
-        ("period", "\"5000000s\"", "flow-limit"),
-        ("deadline", "\"18446744073s\"", "flow-limit"),
-        ("period", "\"99999999999s\"", "too-large"),
+        ("period", "\"5000000s\"", "analysis-limit"),
+        ("deadline", "\"18446744073s\"", "analysis-limit"),
+        ("period", "\"99999999999s\"", "out-of-range"),
         ("to", "\"a\"", "self-loop"),
-        ("to", "[]", "no-receiver"),
-        ("to", "[\"b\", \"b\"]", "receiver-twice"),
+        ("to", "[]", "empty"),
+        ("to", "[\"b\", \"b\"]", "twice"),
         ("best", "1", "none"),
     ] {
         let text = format!("{}[dma]\nbandwidth = \"485MB/s\"\n{OVERHEADS}", good(key, value));
@@ -150,10 +150,10 @@ fn bad_values_are_refused_at_their_place() {
         ("bandwidth = \"0B/s\"", "zero"),
         ("bandwidth = \"485MB\"", "wrong-unit"),
         ("bandwidth = 485", "wrong-type"),
-        ("bandwidth = \"9000000GB/s\"", "flow-limit"),
+        ("bandwidth = \"9000000GB/s\"", "analysis-limit"),
         ("bandwidth = \"485MB/s\"\nchunk = \"0B\"", "zero"),
         ("bandwidth = \"485MB/s\"\nqueues = 0", "out-of-range"),
-        ("bandwidth = \"485MB/s\"\nqueues = -1", "negative"),
+        ("bandwidth = \"485MB/s\"\nqueues = -1", "out-of-range"),
         ("bandwith = \"485MB/s\"", "unknown-key"),
     ] {
         let (verdict, json) = analyze(&format!("{}[dma]\n{keys}\n{OVERHEADS}", good("", "")));
@@ -164,11 +164,11 @@ fn bad_values_are_refused_at_their_place() {
         );
     }
     for (from, to, code) in [
-        ("max = 949 }\npt", "max = 938 }\npt", "range-reversed"),
+        ("max = 949 }\npt", "max = 938 }\npt", "out-of-range"),
         ("hc = ", "hcc = ", "unknown-key"),
         ("hc = { min = 939, max = 949 }", "", "no-overheads"),
-        ("max = 949 }\npt", "max = \"2000s\" }\npt", "flow-limit"),
-        ("max = 949 }\npt", "max = -1 }\npt", "negative"),
+        ("max = 949 }\npt", "max = \"2000s\" }\npt", "analysis-limit"),
+        ("max = 949 }\npt", "max = -1 }\npt", "out-of-range"),
     ] {
         let overheads = OVERHEADS.replacen(from, to, 1);
         let text = format!("{}[dma]\nbandwidth = \"485MB/s\"\n{overheads}", good("", ""));
@@ -647,15 +647,15 @@ fn broken_schedules_are_refused_at_their_place() {
         ("length = \"400us\"", "length = \"501us\"", "slot-order"),
         ("major_frame = \"1ms\", ", "", "missing-key"),
         ("major_frame = \"1ms\"", "major_frame = \"0s\"", "zero"),
-        ("major_frame = \"1ms\"", "major_frame = \"1ms\", quantum = \"1ms\"", "schedule-kind"),
+        ("major_frame = \"1ms\"", "major_frame = \"1ms\", quantum = \"1ms\"", "key-conflict"),
         ("vm = \"gp\", start", "vm = \"gpp\", start", "unknown-vm"),
-        ("accesses = 90, period = \"30us\"", "accesses = 90", "budget-incomplete"),
-        ("accesses = 90,", "regulator = \"compensation\", accesses = 90,", "compensation-window"),
+        ("accesses = 90, period = \"30us\"", "accesses = 90", "key-conflict"),
+        ("accesses = 90,", "regulator = \"compensation\", accesses = 90,", "key-conflict"),
         ("wcet = \"200us\"", "wcet = \"0us\"", "zero"),
         (
             "slots = [{ vm = \"rt\", start = \"0us\", length = \"500us\" }, ",
             "slots = [",
-            "task-not-scheduled",
+            "task-core",
         ),
     ] {
         let text = system("");

@@ -180,7 +180,7 @@ fn rules_of_interrupts_are_judged_alike() {
         format!("platform = \"qemu-virt\"\n{a}{b}{}", round_robin(0, "\"1ms\""))
     };
     for (text, code, help) in [
-        (whole(device) + &rule(34) + &rule(34), "W0720", "keep one of them"),
+        (whole(device) + &rule(34) + &rule(34), "W0034", "keep one of them"),
         (whole(device) + &rule(35), "W0721", "write one of its own: 34"),
         (whole("") + &rule(34), "W0721", "take the rule out, or give vm `b` the device"),
     ] {
@@ -197,7 +197,7 @@ fn rules_of_interrupts_are_judged_alike() {
     let bare = format!("platform = \"qemu-virt\"\n{names}{core}");
     assert_eq!(causes(&(bare.clone() + &rule(35))), (Some(Holds), String::new()));
     let (verdict, found) = causes(&(bare + &rule(35) + &rule(35)));
-    assert!(verdict == Some(DoesNotHold) && found.contains("W0720"), "{found}");
+    assert!(verdict == Some(DoesNotHold) && found.contains("W0034"), "{found}");
 }
 
 /// Both verbs report costs below the platform's, and a VM without guaranteed time.
@@ -253,18 +253,15 @@ fn a_broker_without_time_gets_a_cause() {
     };
     let [message, help] = system("20us", "");
     assert!(message.contains("the time slices of 20us of the broker are too short"), "{message}");
-    assert!(help.contains("write quantum = "), "{help}");
+    assert!(help.contains("write a longer `quantum`"), "{help}");
     let line = "[[irq]]\nline = 40\nvm = \"c\"\npreempt = true\nwcet = \"10us\"\n";
     let [message, help] = system("1ms", line);
     assert!(
         message.contains("no time is guaranteed to it: interrupt 40 of vm `c`, on its core"),
         "{message}"
     );
-    let most = help.split(": ").nth(1).and_then(|most| most.split(' ').next()).expect("a rate");
-    let rated = |rate: u64| system("1ms", &format!("{line}rate = {rate}\n"))[0].clone();
-    let most: u64 = most.parse().expect("a rate");
-    assert!(!rated(most).contains("no time"), "{}", rated(most));
-    assert!(rated(most + 1).contains("may come"), "{}", rated(most + 1));
+    assert!(help.starts_with("add `rate` to this [[irq]]"), "{help}");
+    assert!(!system("1ms", &format!("{line}rate = 1\n"))[0].contains("no time"));
 }
 
 #[test]

@@ -77,13 +77,13 @@ impl Checker<'_> {
             raw.vms().iter().find(|vm| vm.name.as_ref().is_some_and(|name| name.value == BROKER))
         {
             let message = format!("{vm}: a system with flows or a switch has its own `{BROKER}`");
-            let fault = self.fault(Code::NameReserved, &vm.span, message).label("this");
+            let fault = self.fault(Code::NameInvalid, &vm.span, message).label("this");
             self.faults.push(fault.help("write another `name` for this VM"));
         }
         if vms.len() >= MAX_VMS {
             let message =
                 format!("the system: {} VMs and the broker (weir supports {MAX_VMS})", vms.len());
-            let fault = self.fault(Code::TooManyVms, &span, message).label("needs the broker");
+            let fault = self.fault(Code::TooMany, &span, message).label("needs the broker");
             self.faults.push(fault.help("remove a VM, or all [[flow]] and `net`"));
             return;
         }
@@ -129,8 +129,7 @@ impl Checker<'_> {
                 "the system: {} flows, one for each receiver (weir supports {MAX_FLOWS})",
                 count(&timing.flows)
             );
-            let fault =
-                self.fault(Code::TooManyFlows, &extra.place.0, message).label("one too many");
+            let fault = self.fault(Code::TooMany, &extra.place.0, message).label("one too many");
             self.faults.push(fault.help("send several kinds of messages by one flow"));
         }
         for (position, flow) in timing.flows.iter().enumerate() {
@@ -140,8 +139,7 @@ impl Checker<'_> {
                     flow.size,
                     Bytes(MAX_PACKET)
                 );
-                let fault =
-                    self.fault(Code::PacketTooLong, &flow.places[0].0, message).label("this");
+                let fault = self.fault(Code::OutOfRange, &flow.places[0].0, message).label("this");
                 let help = "split longer messages: write the size and the period of one packet";
                 self.faults.push(fault.help(help));
             }
@@ -157,7 +155,7 @@ impl Checker<'_> {
                     "{flow}: has the sender, receiver and `port` ({}) of {first}",
                     key(flow).1
                 );
-                let fault = self.fault(Code::PortTwice, &flow.place.0, message).label("second");
+                let fault = self.fault(Code::Twice, &flow.place.0, message).label("second");
                 let fault = fault.and(first.place.0.clone(), "first");
                 let other = key(flow).1.wrapping_add(1);
                 self.faults.push(fault.help(format!("write another port, like port = {other}")));
@@ -177,7 +175,7 @@ impl Checker<'_> {
             let message = format!(
                 "{flow}: `{key}` is {time} (the broker supports less than 2^62 ns, 146 years)"
             );
-            let fault = self.fault(Code::FlowTimeTooLong, &place.0, message).label("this");
+            let fault = self.fault(Code::OutOfRange, &place.0, message).label("this");
             let help = "write a shorter one, or best_effort = true in place of period and deadline";
             self.faults.push(fault.help(help));
         }
@@ -194,7 +192,7 @@ impl Checker<'_> {
         let clash = timing.flows.iter().find_map(|several| Some((several, receiver(&several)?)));
         let Some((several, vm)) = clash else { return };
         let message = format!("{flow}: the report uses this name for {several} to {vm}");
-        let fault = self.fault(Code::FlowTwice, &flow.place.0, message).label("this flow");
+        let fault = self.fault(Code::Twice, &flow.place.0, message).label("this flow");
         let fault = fault.and(several.place.0.clone(), "the flow to several receivers");
         self.faults.push(fault.help("write another `name` for one of them"));
     }
@@ -229,7 +227,7 @@ impl Checker<'_> {
             } else {
                 continue;
             };
-            let fault = self.fault(Code::SwitchSharedCore, &net.span, message).label("this port");
+            let fault = self.fault(Code::Switch, &net.span, message).label("this port");
             let fault = fault.and(shared.place.0.clone(), "the schedule of the broker's core");
             self.faults.push(fault.help(help));
         }
@@ -255,7 +253,7 @@ impl Checker<'_> {
                         "the broker: named by the schedules of cores {} and {}",
                         first.id, second.id
                     );
-                    let fault = self.fault(Code::NotOnCore, &second.place.0, message);
+                    let fault = self.fault(Code::NotInSchedule, &second.place.0, message);
                     let fault = fault.label("second").and(first.place.0.clone(), "first");
                     self.faults.push(fault.help("keep one of them: the broker has one core"));
                 }
@@ -267,7 +265,7 @@ impl Checker<'_> {
                      has a VM"
                 );
                 let fault =
-                    self.fault(Code::BrokerNoCore, reason, message).label("needs the broker");
+                    self.fault(Code::BrokerCores, reason, message).label("needs the broker");
                 let help =
                     "give a VM fewer vCPUs, or name \"broker\" in the schedule of a [[core]]";
                 self.faults.push(fault.help(help));
@@ -292,7 +290,7 @@ impl Checker<'_> {
                 "the broker: the schedule of core {} names it, but its `cpus` is core {}",
                 shared.id, core.value
             );
-            let fault = self.fault(Code::NotOnCore, &shared.place.0, message);
+            let fault = self.fault(Code::NotInSchedule, &shared.place.0, message);
             let fault = fault.label("this schedule").and(core.span.clone(), "the broker's core");
             let help =
                 format!("write cpus = [{}], or remove \"broker\" from the schedule", shared.id);

@@ -62,7 +62,7 @@ impl Checker<'_> {
             let name = vm.to_string();
             if cpus.is_empty() {
                 let fault = self
-                    .fault(Code::NoCpus, span, format!("{name}: `cpus` is empty"))
+                    .fault(Code::Empty, span, format!("{name}: `cpus` is empty"))
                     .label("empty");
                 self.faults.push(fault.help("write the core of each vCPU: cpus = [0]"));
             }
@@ -129,7 +129,7 @@ impl Checker<'_> {
                         "{vm}: the schedule of core {} names it, but its `cpus` does not",
                         core.id
                     );
-                    let fault = self.fault(Code::NotOnCore, &core.place.0, message);
+                    let fault = self.fault(Code::NotInSchedule, &core.place.0, message);
                     let fault = fault.label("this schedule").and(vm.place.0.clone(), "the VM");
                     let help = format!(
                         "add {} to the `cpus` of {vm}, or remove the VM from the schedule",
@@ -161,11 +161,7 @@ impl Checker<'_> {
         };
         if slots.is_empty() {
             let message = format!("core {}: the schedule names no VM", core.id);
-            wrong(
-                Code::ScheduleEmpty,
-                message,
-                format!("give a VM the core, cpus = [{}]", core.id),
-            );
+            wrong(Code::Empty, message, format!("give a VM the core, cpus = [{}]", core.id));
         }
         if slots.len() > MAX_SLOTS {
             let message = format!(
@@ -173,7 +169,7 @@ impl Checker<'_> {
                 core.id,
                 slots.len()
             );
-            wrong(Code::TooManySlots, message, "use a shorter major frame".to_owned());
+            wrong(Code::TooMany, message, "use a shorter major frame".to_owned());
         }
         let is_table = matches!(core.schedule, Schedule::Table { .. });
         let is_round = matches!(core.schedule, Schedule::RoundRobin { .. });
@@ -181,11 +177,7 @@ impl Checker<'_> {
             let name = entity.title(timing);
             if !is_table && slots.iter().take(place).any(|(other, _)| other == entity) {
                 let message = format!("core {}: the schedule names {name} twice", core.id);
-                wrong(
-                    Code::SlotTwice,
-                    message,
-                    "keep one of them, or write a time table".to_owned(),
-                );
+                wrong(Code::Twice, message, "keep one of them, or write a time table".to_owned());
             }
             let kept = (LEAST_SLOT_NS..=MOST_SLOT_NS).contains(&length.0);
             // A round has one length for all time slices.

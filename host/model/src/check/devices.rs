@@ -80,7 +80,7 @@ impl Checker<'_> {
             };
             if let Some((first, first_span)) = &rest {
                 let message = format!("{vm}: devices = \"rest\", as {first} has already");
-                let fault = self.fault(Code::RestTwice, span, message).label("second");
+                let fault = self.fault(Code::DeviceTaken, span, message).label("second");
                 let fault = fault.and(first_span.clone(), "first");
                 self.faults.push(fault.help("list the devices of one of them by path"));
                 continue;

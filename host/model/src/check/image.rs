@@ -31,13 +31,13 @@ impl Checker<'_> {
                 "{title}: the arguments have {} bytes (arm64 supports {ARGS_LIMIT})",
                 value.len()
             );
-            let fault = self.fault(Code::ArgsTooLong, span, message).label("too long");
+            let fault = self.fault(Code::Arguments, span, message).label("too long");
             let more = value.len() - ARGS_LIMIT;
             self.faults.push(fault.help(format!("shorten them by {more} bytes or more")));
         }
         if value.contains('\0') {
             let message = format!("{title}: the arguments have a NUL in them");
-            let fault = self.fault(Code::ArgsNul, span, message).label("this");
+            let fault = self.fault(Code::Arguments, span, message).label("this");
             self.faults.push(fault.help("remove it: the guest reads only the text before it"));
         }
         value.clone()
@@ -70,7 +70,7 @@ impl Checker<'_> {
                 (format!("guest `{name}` has no argument `{key}`"), help)
             };
             let message = format!("{title}: {message}");
-            let fault = self.fault(Code::UnknownArgument, &span, message).label("this word");
+            let fault = self.fault(Code::Arguments, &span, message).label("this word");
             self.faults.push(fault.help(help));
         }
     }

@@ -13,7 +13,6 @@ mod vm;
 use crate::coloring::assign;
 use crate::coloring::division::Division;
 use crate::coloring::requests::Requests;
-use crate::coloring::tlb::TlbColors;
 use crate::coloring::work::Demand;
 use crate::diagnostics::Code;
 use crate::document;
@@ -288,7 +287,7 @@ impl Checker<'_> {
             let message = format!(
                 "the hypervisor: `heartbeat` is not a number of milliseconds below 2^32 ({value})"
             );
-            let fault = self.fault(Code::Heartbeat, span, message).label("this");
+            let fault = self.fault(Code::OutOfRange, span, message).label("this");
             self.faults
                 .push(fault.help("write whole milliseconds, like \"1s\", or \"0s\" for none"));
         }
@@ -357,7 +356,7 @@ impl Checker<'_> {
     fn vms(&mut self, raw: &raw::System, division: Option<&Division>, timing: &Timing) -> Vec<Vm> {
         if let Some(empty) = raw.vm.as_ref().filter(|vms| vms.is_empty()) {
             let message = "the system: `vm` is empty";
-            let fault = self.fault(Code::NoVm, &empty.span, message).label("empty");
+            let fault = self.fault(Code::Empty, &empty.span, message).label("empty");
             self.faults.push(fault.help("add [[vm]] with `name`, `cpus`, `memory` and `image`"));
         }
         self.names(raw.vms());
@@ -369,7 +368,7 @@ impl Checker<'_> {
         let mut vms = Vec::new();
         let given = devices.into_iter().zip(functions);
         for (index, (raw, (devices, functions))) in raw.vms().iter().zip(given).enumerate() {
-            let tlb = division.and_then(|division| TlbColors::of(&division.tlb, index));
+            let tlb = division.and_then(|division| division.tlb.get(index)?.as_ref());
             let vm = self.vm(raw, devices, functions, tlb);
             self.add_up(&mut total, &vm);
             vms.push(vm);
@@ -380,7 +379,7 @@ impl Checker<'_> {
     fn count(&mut self, vms: &[At<raw::Vm>]) {
         if let Some(extra) = vms.get(MAX_VMS) {
             let message = format!("the system: {} VMs (weir supports {MAX_VMS})", vms.len());
-            let fault = self.fault(Code::TooManyVms, &extra.span, message).label("one too many");
+            let fault = self.fault(Code::TooMany, &extra.span, message).label("one too many");
             // However many others there are: they follow from it.
             self.faults.0.insert(0, fault.help("remove VMs"));
         }
@@ -392,16 +391,16 @@ impl Checker<'_> {
             let good = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
             let mut help = "use 1 to 31 characters of a-z, A-Z, 0-9, `-` and `_`";
             let wrong = if name.is_empty() {
-                Some((Code::NameEmpty, "`name` is empty".to_owned()))
+                Some((Code::NameInvalid, "`name` is empty".to_owned()))
             } else if name.len() > NAME_LIMIT {
                 let wrong = format!("`name` has {} bytes (EL2 supports {NAME_LIMIT})", name.len());
-                Some((Code::NameTooLong, wrong))
+                Some((Code::NameInvalid, wrong))
             } else if RESERVED.contains(&name.as_str()) {
                 help = "write another `name`";
-                Some((Code::NameReserved, "`name` is one of the hypervisor's own".to_owned()))
+                Some((Code::NameInvalid, "`name` is one of the hypervisor's own".to_owned()))
             } else {
                 let bad = name.chars().find(|c| !good(*c));
-                bad.map(|bad| (Code::NameCharacters, format!("`name` has {bad:?} in it")))
+                bad.map(|bad| (Code::NameInvalid, format!("`name` has {bad:?} in it")))
             };
             if let Some((code, wrong)) = wrong {
                 let message = format!("{}: {wrong}", Object::vm(name));
@@ -410,7 +409,7 @@ impl Checker<'_> {
             }
             if let Some(first) = seen.get(name.as_str()) {
                 let message = format!("{}: two VMs have this name", Object::vm(name));
-                let fault = self.fault(Code::NameTwice, span, message).label("second");
+                let fault = self.fault(Code::Twice, span, message).label("second");
                 self.faults.push(
                     fault.and((*first).clone(), "first").help("write another `name` for one"),
                 );
@@ -433,8 +432,7 @@ impl Checker<'_> {
                 Bytes(*total),
                 Bytes(board)
             );
-            let fault =
-                self.fault(Code::TooMuchMemory, &vm.spans.memory, message).label("from here on");
+            let fault = self.fault(Code::NoRoom, &vm.spans.memory, message).label("from here on");
             let left = Bytes(board - before);
             let help = format!(
                 "write a smaller `memory`: {left} are left for this VM, the hypervisor and the \

@@ -29,14 +29,14 @@ impl Checker<'_> {
                     mac.value,
                     Object::vm(name)
                 );
-                let fault = self.fault(Code::MacTwice, &mac.span, message).label("this VM");
+                let fault = self.fault(Code::Twice, &mac.span, message).label("this VM");
                 let fault = fault.and(first.clone(), "that VM");
                 self.faults.push(fault.help("give one of them another address"));
             }
             let before = ports.iter().find(|(_, other, _)| other.uplink && net.uplink);
             if let Some((name, _, first)) = before {
                 let message = format!("{vm}: has `uplink`, as {} has already", Object::vm(name));
-                let fault = self.fault(Code::UplinkTwice, &request.span, message).label("this VM");
+                let fault = self.fault(Code::Switch, &request.span, message).label("this VM");
                 let fault = fault.and(first.clone(), "that VM");
                 let help =
                     "remove `uplink` from one of them: frames to unknown addresses go to one VM";
@@ -52,14 +52,14 @@ impl Checker<'_> {
                 "the switch: its VMs have {pieces} pieces of RAM (the broker supports \
                  {MAX_PORT_PIECES})"
             );
-            let fault = self.fault(Code::TooManyPieces, span, message).label("the first port");
+            let fault = self.fault(Code::TooMany, span, message).label("the first port");
             let help =
                 "give the VMs RAM in fewer pieces: sizes instead of lists, more adjacent TLB sets";
             self.faults.push(fault.help(help));
         }
         if let [(name, _, span)] = ports.as_slice() {
             let message = format!("{}: has the only network device", Object::vm(name));
-            let fault = self.fault(Code::NetAlone, span, message).label("a switch of one port");
+            let fault = self.fault(Code::Switch, span, message).label("a switch of one port");
             self.faults.push(fault.help("add `net` to another VM, or remove it here"));
         }
     }
@@ -69,7 +69,7 @@ impl Checker<'_> {
         let raw::Net { mac, rate, burst, bandwidth, uplink } = &request.value;
         if let (Some(burst), None, None) = (burst, rate, bandwidth) {
             let message = format!("{vm}: `burst` without `rate` or `bandwidth`");
-            let fault = self.fault(Code::NetBurst, &burst.span, message).label("this");
+            let fault = self.fault(Code::KeyConflict, &burst.span, message).label("this");
             self.faults.push(
                 fault.help("add `rate` in frames per second or `bandwidth`, or remove `burst`"),
             );

@@ -73,14 +73,14 @@ impl Checker<'_> {
                 with_pci("use a platform with [pci] and [smmu]"),
             ),
             (Some(_), Some(_), None) => (
-                Code::PciNoSmmu,
+                Code::PciAbsent,
                 format!(
                     "{platform} has no SMMU, so a PCI function could access the memory of other VMs"
                 ),
                 with_pci("use a platform with [smmu]"),
             ),
             (Some(address), Some(_), Some(_)) if address.bus != 0 => (
-                Code::PciBus,
+                Code::PciAddress,
                 format!("{address} is behind a bridge"),
                 "a bridge has one owner for all that is behind it: put the device on bus 00"
                     .to_owned(),
@@ -127,7 +127,7 @@ impl Checker<'_> {
                 );
                 let help = "they can reset each other and reach each other past the SMMU: give \
                             both to one VM";
-                return refuse(other, Code::PciSiblings, message, help);
+                return refuse(other, Code::PciShared, message, help);
             }
             if their_stream == stream {
                 let message = format!(
@@ -135,7 +135,7 @@ impl Checker<'_> {
                     other.owner
                 );
                 let help = format!("both are its stream {stream}: give both to one VM");
-                return refuse(other, Code::PciStream, message, &help);
+                return refuse(other, Code::PciShared, message, &help);
             }
             if their_line == intid {
                 let message = format!(
@@ -144,7 +144,7 @@ impl Checker<'_> {
                 );
                 let help = "INTA of device n is line n modulo 4: put one into a slot of another \
                             remainder, or give both to one VM";
-                return refuse(other, Code::PciLine, message, help);
+                return refuse(other, Code::PciShared, message, help);
             }
         }
         if earlier.len() >= MAX_FUNCTIONS {
@@ -152,7 +152,7 @@ impl Checker<'_> {
                 "{title}: {address} is PCI function {} (weir supports {MAX_FUNCTIONS})",
                 earlier.len() + 1
             );
-            let fault = self.fault(Code::PciTooMany, &name.span, message).label("one too many");
+            let fault = self.fault(Code::TooMany, &name.span, message).label("one too many");
             return Err(fault.help("remove it, or another function"));
         }
         let (start, size) = (pci.window.0, pci.aperture.0);
@@ -163,8 +163,7 @@ impl Checker<'_> {
                  window of {}",
                 pci.aperture, pci.window_len
             );
-            let fault =
-                self.fault(Code::PciWindowFull, &name.span, message).label("no room for this one");
+            let fault = self.fault(Code::NoRoom, &name.span, message).label("no room for this one");
             return Err(fault.help("give fewer functions, or make `aperture` of [pci] smaller"));
         }
         Ok(AssignedFunction { address, stream, intid, bars: Pa(base), bars_len: Bytes(size) })
@@ -184,7 +183,7 @@ impl Checker<'_> {
         let has_first = all.iter().any(|other| other.taken.address == first);
         if !has_first {
             let message = format!("{}: gets {address} without {first}", one.owner);
-            let fault = self.fault(Code::PciFunction0, span, message).label("this");
+            let fault = self.fault(Code::PciShared, span, message).label("this");
             let help = format!(
                 "an OS enumerates further functions only if function 0 exists: add \
                  \"{PREFIX}{first}\""

@@ -74,7 +74,7 @@ impl Checker<'_> {
                  bus",
                 function.name()
             );
-            let fault = self.fault(Code::VsockSlot, span, message).label("this VM");
+            let fault = self.fault(Code::VsockPlace, span, message).label("this VM");
             self.faults.push(fault.help(help));
         }
         let registers = SocketBus::Pci.registers();
@@ -88,7 +88,7 @@ impl Checker<'_> {
                  board are behind a bridge that passes nothing there",
                 hex(registers.start)
             );
-            let fault = self.fault(Code::VsockWindow, span, message).label("this VM");
+            let fault = self.fault(Code::VsockPlace, span, message).label("this VM");
             self.faults.push(fault.help(help));
         }
     }

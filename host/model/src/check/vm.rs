@@ -16,7 +16,7 @@ use crate::vm::{
     AssignedDevice, CPU_INTERFACE_LEN, DISTRIBUTOR_LEN, Image, REDISTRIBUTOR_LEN, RamPiece, Seed,
     Spans, VirtualBoard, Vm,
 };
-use std::{collections::BTreeSet, ops::Range};
+use std::ops::Range;
 use weir_abi::{ADDRESS_LIMIT, ECAM_LEN, KEPT_COUNTERS, PAGE};
 use weir_units::{Bytes, CoreId, IntId, Ipa};
 
@@ -40,12 +40,12 @@ impl Checker<'_> {
         raw: &At<raw::Vm>,
         devices: Vec<At<AssignedDevice>>,
         functions: Vec<At<AssignedFunction>>,
-        tlb: Option<(&TlbColors, BTreeSet<u16>)>,
+        tlb: Option<&TlbColors>,
     ) -> Vm {
         let before = self.faults.0.len();
         let memory = self.memory(raw);
-        let memory = match &tlb {
-            Some((tlb, free)) => self.spread(raw, memory, (tlb, free)),
+        let memory = match tlb {
+            Some(tlb) => self.spread(raw, memory, tlb),
             None => memory,
         };
         let (board, mut areas) = self.board(raw, &memory);
@@ -69,7 +69,7 @@ impl Checker<'_> {
                 .device_tree
                 .as_ref()
                 .map_or(memory_span, |tree| tree.span.clone()),
-            tlb_colors: tlb.map(|(tlb, _)| tlb.span.clone()),
+            tlb_colors: tlb.map(|tlb| tlb.span.clone()),
         };
         let lines = devices.iter().map(|taken| {
             let intids = taken.irqs.iter().map(|irq| irq.intid).collect();
@@ -176,7 +176,7 @@ impl Checker<'_> {
             raw::Memory::Pieces(list) => {
                 if let Some(ram) = &raw.board.ram {
                     let fault = self.fault(
-                        Code::RamTwice,
+                        Code::KeyConflict,
                         &ram.span,
                         format!("{raw}: `ram` and `memory` both give the address of the RAM"),
                     );
@@ -185,7 +185,7 @@ impl Checker<'_> {
                 }
                 if list.is_empty() {
                     let message = format!("{raw}: `memory` is empty");
-                    let fault = self.fault(Code::NoMemory, &memory.span, message).label("empty");
+                    let fault = self.fault(Code::Empty, &memory.span, message).label("empty");
                     self.faults.push(fault.help("write a size, like \"16MiB\""));
                 }
                 for At { value: raw::Piece { base, size }, .. } in list {
@@ -202,7 +202,7 @@ impl Checker<'_> {
         &mut self,
         raw: &At<raw::Vm>,
         memory: Vec<RamPiece>,
-        (tlb, free): (&TlbColors, &BTreeSet<u16>),
+        tlb: &TlbColors,
     ) -> Vec<RamPiece> {
         let Some(At { value, span }) = &raw.memory else { return memory };
         let mut spread = Vec::new();
@@ -213,8 +213,7 @@ impl Checker<'_> {
             };
             let Some(pieces) = pieces else {
                 let given = matches!(value, raw::Memory::Pieces(_));
-                let (message, help) =
-                    tlb.refusal(&raw.to_string(), piece, given, (free, ADDRESS_LIMIT));
+                let (message, help) = tlb.refusal(&raw.to_string(), piece, given);
                 let fault = self.fault(Code::TlbColors, span, message).label("this");
                 self.faults.push(fault.and(tlb.span.clone(), "these sets").help(help));
                 return Vec::new();
@@ -227,8 +226,7 @@ impl Checker<'_> {
     fn piece(&mut self, vm: &At<raw::Vm>, base: &At<u64>, size: &At<Bytes>) -> Option<RamPiece> {
         let name = vm.to_string();
         if size.value.0 == 0 {
-            let fault =
-                self.fault(Code::MemoryZero, &size.span, format!("{name}: the RAM has size 0"));
+            let fault = self.fault(Code::Zero, &size.span, format!("{name}: the RAM has size 0"));
             self.faults.push(fault.label("nothing").help("write a size, like \"16MiB\""));
             return None;
         }
@@ -239,7 +237,7 @@ impl Checker<'_> {
             );
             let message = format!("{name}: its RAM of {} is not a number of pages", size.value);
             let fault =
-                self.fault(Code::MemoryUnaligned, &size.span, message).label("no multiple of 4KiB");
+                self.fault(Code::Unaligned, &size.span, message).label("no multiple of 4KiB");
             self.faults.push(fault.help(up));
             return None;
         }
@@ -434,8 +432,7 @@ impl Checker<'_> {
         };
         let help = "write a text that a line of the console contains, or leave `expect` out";
         if expect.value.is_empty() {
-            let fault =
-                self.fault(Code::ExpectEmpty, &expect.span, format!("{raw}: `expect` is empty"));
+            let fault = self.fault(Code::Empty, &expect.span, format!("{raw}: `expect` is empty"));
             self.faults.push(fault.label("empty").help(help));
         }
         for text in &expect.value {
@@ -448,8 +445,7 @@ impl Checker<'_> {
             };
             if let Some(wrong) = wrong {
                 let message = format!("{raw}: one of `expect` {wrong}");
-                let fault =
-                    self.fault(Code::ExpectEmpty, &text.span, message).label("this").help(help);
+                let fault = self.fault(Code::Empty, &text.span, message).label("this").help(help);
                 self.faults.push(fault);
             }
         }

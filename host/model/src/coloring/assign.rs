@@ -6,14 +6,13 @@
 
 use super::auto::{HYPERVISOR_MEMORY, without_image};
 use super::division::Division;
-use super::edit::{Edit, Refusal};
 use super::numbers;
 use super::owner::{Owner, Part, with_tables};
 use super::requests::{Request, Requests};
 use super::tlb::{self, Vms};
 use super::work::{Demand, Work, named_groups};
 use crate::diagnostics::Code;
-use crate::fault::{Faults, File};
+use crate::fault::{Fault, Faults, File};
 use crate::platform::Platform;
 use crate::timing::vm::TimedVm;
 use std::collections::BTreeSet;
@@ -42,7 +41,6 @@ pub(crate) fn assign(
         pools,
         classes: PageClasses::ONE,
         groups: Vec::new(),
-        open: Vec::new(),
         demands: vms,
     };
     let (mut division, owners) = work.divide(requests, timed);
@@ -86,8 +84,6 @@ impl Work<'_> {
         // others.
         let absent = requests.broker.is_any().then(|| self.owner(BROKER_TITLE, &requests.broker));
         owners.extend(absent);
-        let as_asked = owners.clone();
-        let before = self.faults.0.len();
         let mut asked = requests.vms.iter().chain([&requests.hypervisor]);
         let divided = asked.any(Request::is_any);
         if let Some((hypervisor, vms)) =
@@ -97,7 +93,6 @@ impl Work<'_> {
             division.vms = vms.to_vec();
             division.divided = true;
         }
-        self.mend(&as_asked, before);
         if divided {
             division.hypervisor_span = owners.first().map_or(0..0, |owner| owner.span.clone());
         }
@@ -120,7 +115,7 @@ impl Work<'_> {
         if self.faults.0.len() > before {
             return None;
         }
-        let (requested, open) = (owners.clone(), self.open.len());
+        let requested = owners.clone();
         let sets = self.choose_all(owners, false);
         let chooses =
             |owner: &Owner| owner.criticality > 0 && (owner.colors.auto || owner.banks.auto);
@@ -129,7 +124,6 @@ impl Work<'_> {
         }
         // What an owner gets beyond its need may be what another needs.
         self.faults.0.truncate(before);
-        self.open.truncate(open);
         *owners = requested;
         self.choose_all(owners, true)
     }
@@ -152,7 +146,7 @@ impl Work<'_> {
         }
         for index in 1..sets.len() {
             if let Some(refusal) = self.too_large(owners, index, &sets) {
-                self.refuse(refusal);
+                self.faults.push(refusal);
             }
         }
         Some(sets)
@@ -190,7 +184,7 @@ impl Work<'_> {
             for second in 0..owners.len() {
                 for first in 0..second {
                     if let Some(refusal) = self.overlap(owners, part, first, second) {
-                        self.refuse(refusal);
+                        self.faults.push(refusal);
                     }
                 }
             }
@@ -198,13 +192,7 @@ impl Work<'_> {
     }
 
     /// Why two owners can't both have what they ask for.
-    fn overlap(
-        &self,
-        owners: &[Owner],
-        part: Part,
-        first: usize,
-        second: usize,
-    ) -> Option<Refusal> {
+    fn overlap(&self, owners: &[Owner], part: Part, first: usize, second: usize) -> Option<Fault> {
         let (one, two) = (&owners[first], &owners[second]);
         let (theirs, mine) = (one.part(part), two.part(part));
         let (a, b) = (theirs.numbers.as_ref()?, mine.numbers.as_ref()?);
@@ -224,27 +212,26 @@ impl Work<'_> {
                 two.criticality,
                 part.with(&both)
             );
-            (Code::PageClassCriticality, message)
+            (Code::PageClassTaken, message)
         } else {
             let both = part.with(&both);
             (Code::PageClassTaken, format!("{}: {both} {are} given to {}, too", two.name, one.name))
         };
         let free = self.free(owners, part);
-        let rest = |all: &BTreeSet<u16>| all.difference(&both).copied().collect::<BTreeSet<u16>>();
-        let moved = |all: &BTreeSet<u16>| {
-            let others = free.iter().take(both.len()).copied();
-            rest(all).into_iter().chain(others).collect::<BTreeSet<u16>>()
-        };
-        let write = |owner, numbers| Edit::numbers(owner, part, numbers);
-        let (edits, last) = if grouped {
-            // The more critical owner gets its own numbers, or the other one leaves the group.
-            let [more, less] =
-                if one.criticality > two.criticality { [first, second] } else { [second, first] };
-            (vec![write(more, free.iter().take(both.len()).copied().collect())], less)
+        let many = part.many();
+        let change = if grouped {
+            let less = if one.criticality > two.criticality { two } else { one };
+            format!("write other `{many}` for {}", less.name)
         } else {
-            (vec![write(second, moved(b)), write(second, rest(b)), write(first, rest(a))], second)
+            let rest: BTreeSet<u16> = b.difference(&both).copied().collect();
+            if rest.len() + free.len() == 0 {
+                format!("leave `{many}` out of {}", two.name)
+            } else {
+                let others = free.iter().copied().take(both.len());
+                let numbers = numbers::text(rest.into_iter().chain(others));
+                format!("write {many} = \"{numbers}\" for {}", two.name)
+            }
         };
-        let edits = edits.into_iter().flatten().chain([Edit::nothing(last, part)]);
         let free = if free.is_empty() {
             "none is free".to_owned()
         } else {
@@ -253,7 +240,7 @@ impl Work<'_> {
         let fault = self
             .fault(code, &mine.span, message)
             .and(theirs.span.clone(), format!("{} has them", one.name));
-        Some(Refusal::new(fault, edits).cause(free))
+        Some(fault.help(format!("{free}; {change}")))
     }
 
     /// The page classes of an owner: of its own colors, or else of those without an owner, and
@@ -266,7 +253,7 @@ impl Work<'_> {
         };
         let (colors, banks) = (may(Part::Colors), may(Part::Banks));
         if let Some(refusal) = self.no_class(owners, index, (&colors, &banks)) {
-            self.refuse(refusal);
+            self.faults.push(refusal);
             return None;
         }
         let classes = self.classes;
@@ -283,7 +270,7 @@ impl Work<'_> {
                 numbers.difference(&self.compatible(part, allowed)).copied().collect();
             if !missing.is_empty() {
                 let refusal = self.cannot_have(owners, index, part, &missing, allowed);
-                self.refuse(refusal);
+                self.faults.push(refusal);
                 return None;
             }
         }

@@ -1,8 +1,8 @@
 //! `"auto"`: how many colors or banks a VM gets, and which.
 
-use super::edit::Refusal;
 use super::owner::{Owner, Part};
 use super::work::Work;
+use crate::fault::Fault;
 use crate::place::SPARE;
 use crate::platform::Platform;
 use crate::resolve::LIKELY_HYPERVISOR;
@@ -90,19 +90,11 @@ impl Work<'_> {
             } else {
                 self.uncovered(owners, index, part, &candidates).or_else(|| {
                     let short = (candidates.len() as u64) < need;
-                    short.then(|| {
-                        let later = (&order[place + 1..], reserve);
-                        let claims = self.claims(owners, index, part, later).into_iter();
-                        let claims = claims
-                            .filter(|claim| !claim.given && claim.places.is_subset(&candidates));
-                        let claimed = claims.map(|claim| claim.least).max().unwrap_or(0);
-                        let left = (candidates.len() as u64).saturating_sub(claimed);
-                        self.short_next_to(owners, index, part, (need, left))
-                    })
+                    short.then(|| self.short_next_to(owners, index, part, need))
                 })
             };
             if let Some(refusal) = refusal {
-                self.refuse(refusal);
+                self.faults.push(refusal);
                 return;
             }
             let mut numbers = self.cover(&owners[index], part, &candidates);
@@ -267,7 +259,7 @@ impl Work<'_> {
         index: usize,
         part: Part,
         free: &BTreeSet<u16>,
-    ) -> Option<Refusal> {
+    ) -> Option<Fault> {
         let (owner, other) = (&owners[index], part.other());
         let assigned = owner.part(other).numbers.as_ref().filter(|_| owner.names(other))?;
         let missing: BTreeSet<u16> =

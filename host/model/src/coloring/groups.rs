@@ -57,7 +57,7 @@ pub(super) fn all<'a>(
 ) -> Vec<(&'a RawGroup, Group)> {
     if let Some(extra) = raw.get(LIMIT) {
         let message = format!("[[group]]: {} groups (weir supports {LIMIT})", raw.len());
-        let fault = Fault::new(Code::TooManyGroups, file, extra.name.span.clone(), message);
+        let fault = Fault::new(Code::TooMany, file, extra.name.span.clone(), message);
         faults.push(fault.label("one too many").help("remove groups that no VM uses"));
     }
     let mut seen: HashMap<&str, &At<String>> = HashMap::new();
@@ -66,7 +66,7 @@ pub(super) fn all<'a>(
         name(&group.name, file, faults);
         if let Some(first) = seen.insert(&group.name.value, &group.name) {
             let message = format!("{}: two groups have this name", Object::group(&group.name));
-            let fault = Fault::new(Code::NameTwice, file, group.name.span.clone(), message);
+            let fault = Fault::new(Code::Twice, file, group.name.span.clone(), message);
             let fault = fault.label("second").and(first.span.clone(), "first");
             faults.push(fault.help("write another `name` for one"));
             seen.insert(&first.value, first);
@@ -74,7 +74,7 @@ pub(super) fn all<'a>(
         }
         if group.colors.is_none() && group.banks.is_none() {
             let message = format!("{}: no `colors` and no `banks`", Object::group(&group.name));
-            let fault = Fault::new(Code::GroupEmpty, file, group.name.span.clone(), message);
+            let fault = Fault::new(Code::Empty, file, group.name.span.clone(), message);
             faults.push(fault.label("this").help("add colors = \"0-3\", or banks = \"0-3\""));
         }
         let mut read = |part: Part, text: &Option<At<String>>| {
@@ -116,6 +116,6 @@ fn name(name: &At<String>, file: &File, faults: &mut Faults) {
         return;
     };
     let message = format!("{}: {wrong}", Object::group(value));
-    let fault = Fault::new(Code::GroupName, file, span.clone(), message).label("this");
+    let fault = Fault::new(Code::NameInvalid, file, span.clone(), message).label("this");
     faults.push(fault.help("use 1 to 31 characters of a-z, A-Z, 0-9, `-` and `_`, a letter first"));
 }

@@ -4,14 +4,12 @@
 pub(crate) mod assign;
 mod auto;
 pub(crate) mod division;
-mod edit;
 pub(crate) mod groups;
 pub(crate) mod numbers;
 pub(crate) mod owner;
 pub(crate) mod places;
 mod refuse;
 pub(crate) mod requests;
-mod suggestions;
 pub(crate) mod tlb;
 pub(crate) mod work;
 

@@ -110,10 +110,3 @@ pub(super) fn shortened(value: &str) -> String {
 pub(super) const fn with_tables(memory: u64) -> u64 {
     memory + memory / 64 + (2 << 20)
 }
-
-/// The most RAM, in bytes but a multiple of 1 MiB, that `memory` holds with its tables and
-/// `pristine` bytes.
-pub(super) fn without_tables(memory: u64, pristine: u64) -> u64 {
-    let whole = memory.saturating_sub(pristine + (2 << 20));
-    (whole / 65 * 64) >> 20 << 20
-}

@@ -86,7 +86,7 @@ impl Places {
 
 /// Codes of faults that can follow from a value that is no value of its key.
 pub(crate) const FOLLOWS: [Code; 3] =
-    [Code::PlatformCache, Code::PlatformGeometry, Code::PlatformTlb];
+    [Code::PlatformGeometry, Code::PlatformGeometry, Code::PlatformGeometry];
 
 impl Places {
     /// What a platform file has of `[cache]`, `[[dram]]`, `[[tlb]]`, `[[group]]`, `more` and
@@ -127,7 +127,7 @@ fn cache(
     let of = page.as_ref().map_or(PAGE, |page| page.value.0);
     let way = size.0 / (*ways).max(1);
     let mut wrong = |span, message: String, help: &str| {
-        reader.fault(Code::PlatformCache, span, message, help);
+        reader.fault(Code::PlatformGeometry, span, message, help);
         None
     };
     if !line.value.0.is_power_of_two() || line.value < MIN_LINE {
@@ -155,7 +155,7 @@ fn cache(
             );
             let span = page.as_ref().map_or(span, |page| &page.span);
             let help = "leave `page` out, or write \"4KiB\"";
-            reader.fault(Code::PageSize, span, message, help);
+            reader.fault(Code::PlatformGeometry, span, message, help);
             None
         }
         Err(_) => {
@@ -174,7 +174,7 @@ fn dram(raw: &[At<Dram>], cache: Option<LastLevelCache>, reader: &mut Reader<'_>
     for At { value: Dram { name, banks: rows }, span } in raw {
         if maps.iter().any(|known| known.name == name.value) {
             let message = format!("{}: two maps have this name", Object::new("dram", name));
-            reader.fault(Code::NameTwice, &name.span, message, "give one another name");
+            reader.fault(Code::Twice, &name.span, message, "give one another name");
         }
         let mut wrong = |span: &Range<usize>, wrong: String, help: &str| {
             let message = format!("{}: {wrong}", Object::new("dram", name));
@@ -229,7 +229,7 @@ fn tlbs(raw: &[At<keys::Tlb>], reader: &mut Reader<'_>) -> Vec<Tlb> {
                 Object::new("tlb", name)
             );
             let help = "leave out a TLB that is fully associative";
-            reader.fault(Code::PlatformTlb, span, message, help);
+            reader.fault(Code::PlatformGeometry, span, message, help);
             continue;
         }
         tlbs.push(Tlb { name: name.clone(), sets: sets as u16 });
@@ -308,7 +308,7 @@ fn more(raw: &board::Memory, reader: &mut Reader<'_>) -> Vec<RamRange> {
         } else {
             let message =
                 "[memory]: this part of `more` is not whole pages, apart and below 40 bits";
-            reader.fault(Code::MemoryUnaligned, span, message, "use multiples of 4KiB");
+            reader.fault(Code::Unaligned, span, message, "use multiples of 4KiB");
         }
     }
     more

@@ -1,9 +1,8 @@
 //! Diagnostics of requests for page classes: the owners of the numbers, and the keys that can
 //! release them.
 
-use super::edit::{Edit, Refusal};
 use super::numbers;
-use super::owner::{Owner, Part, with_tables, without_tables};
+use super::owner::{Owner, Part};
 use super::work::Work;
 use crate::diagnostics::Code;
 use crate::fault::Fault;
@@ -76,6 +75,18 @@ impl Part {
         format!("{count} {}", if count == 1 { self.one() } else { self.many() })
     }
 
+    /// Returns the change that releases a number of the owner that has the most of `claims`.
+    fn fewer(self, claims: &[Claim]) -> String {
+        let many = self.many();
+        match claims.iter().max_by_key(|claim| claim.numbers.len()) {
+            Some(claim) if claim.numbers.len() > 1 => {
+                format!("write fewer `{many}` for {}", claim.names)
+            }
+            Some(claim) => format!("leave `{many}` out of {}", claim.names),
+            None => format!("write fewer `{many}` for the others"),
+        }
+    }
+
     pub const fn other(self) -> Self {
         match self {
             Self::Colors => Self::Banks,
@@ -110,45 +121,27 @@ impl Work<'_> {
         rest.iter().fold(fault, |fault, claim| fault.and(claim.span.clone(), claim.text()))
     }
 
-    /// Changes that take `count` of `numbers`, the highest, from one other owner each, which keeps
-    /// some.
-    fn given_up(
-        owners: &[Owner],
-        index: usize,
-        part: Part,
-        (numbers, count): (&BTreeSet<u16>, usize),
-    ) -> Vec<Edit> {
-        let others = owners.iter().enumerate().filter(|(other, _)| *other != index);
-        let less = others.filter_map(|(other, owner)| {
-            let own = owner.part(part).numbers.as_ref().filter(|own| !own.is_disjoint(numbers))?;
-            let lost = own.iter().rev().filter(|number| numbers.contains(number));
-            let lost = lost.take(count).copied().collect();
-            Edit::numbers(other, part, own.difference(&lost).copied().collect())
-        });
-        less.collect()
-    }
-
-    /// That an owner needs numbers without an owner, but all have one.
-    fn none_left(&self, owners: &[Owner], index: usize, part: Part) -> Refusal {
+    /// Returns the refusal of an owner that needs numbers without an owner, but all have one.
+    fn none_left(&self, owners: &[Owner], index: usize, part: Part) -> Fault {
         let owner = &owners[index];
         let claims = claims(owners, index, part, |_| true);
         let (name, one) = (&owner.name, part.one());
         let message = format!("{name}: no {one} is left: {}", texts(&claims));
-        let all: BTreeSet<u16> = (0..part.count(&self.classes)).collect();
-        let mut edits = Self::given_up(owners, index, part, (&all, 1));
-        edits.extend(Edit::leave_out(owners, index, &[part]));
-        let fault = self.marked(Code::PageClassNoneLeft, &owner.span, message, &claims);
-        Refusal::new(fault, edits)
-            .cause(format!("{name} has the numbers that no key takes, at least one {one}"))
+        let help = format!(
+            "{name} has the numbers that no key takes, at least one {one}; {}",
+            part.fewer(&claims)
+        );
+        self.marked(Code::PageClassNoneLeft, &owner.span, message, &claims).help(help)
     }
 
-    /// Why an owner that may have these colors and banks has no page class. `None` if it has some.
+    /// Returns the refusal of an owner that may have these colors and banks, if it has no page
+    /// class then.
     pub(super) fn no_class(
         &self,
         owners: &[Owner],
         index: usize,
         (colors, banks): (&BTreeSet<u16>, &BTreeSet<u16>),
-    ) -> Option<Refusal> {
+    ) -> Option<Fault> {
         let owner = &owners[index];
         for (part, may) in [(Part::Colors, colors), (Part::Banks, banks)] {
             if may.is_empty() {
@@ -170,15 +163,13 @@ impl Work<'_> {
             self.platform,
             Part::Banks.with(banks),
         );
-        let others = self.compatible(Part::Colors, banks);
-        let mut edits = Self::given_up(owners, index, Part::Banks, (&compatible, 1));
-        edits.extend(Self::given_up(owners, index, Part::Colors, (&others, 1)));
-        edits.extend(Edit::leave_out(owners, index, &Part::ALL));
-        let fault = self.marked(Code::PageClassNoneLeft, &owner.span, message, &all);
-        Some(Refusal::new(fault, edits).cause(SAME_BITS))
+        let banks = claims(owners, index, Part::Banks, |bank| compatible.contains(&bank));
+        let help = format!("{SAME_BITS}; {}", Part::Banks.fewer(&banks));
+        Some(self.marked(Code::PageClassNoneLeft, &owner.span, message, &all).help(help))
     }
 
-    /// That a request can't be had, since on this board the colors and banks are not independent.
+    /// Returns the refusal of a request that no page class meets, since on this board the colors
+    /// and banks are not independent.
     /// `missing` are numbers of `part` that lie in none of the other part's numbers that the owner
     /// may have, `allowed`.
     pub(super) fn cannot_have(
@@ -188,7 +179,7 @@ impl Work<'_> {
         part: Part,
         missing: &BTreeSet<u16>,
         allowed: &BTreeSet<u16>,
-    ) -> Refusal {
+    ) -> Fault {
         let owner = &owners[index];
         let other = part.other();
         let board = self.platform;
@@ -198,37 +189,27 @@ impl Work<'_> {
         let lie = if missing.len() == 1 { "it lies" } else { "they lie" };
         let lie = format!("on {board} {lie} in {} only", other.with(&place));
         let own = owner.part(part).numbers.clone().unwrap_or_default();
-        let with = self.compatible(part, allowed);
-        let taken = claimed_numbers(owners, index, part);
-        let possible: Vec<u16> =
-            with.difference(&taken).copied().filter(|number| !own.contains(number)).collect();
         let kept: BTreeSet<u16> = own.difference(missing).copied().collect();
-        let moved = kept.iter().copied().chain(possible.iter().copied().take(missing.len()));
-        let mut edits: Vec<Edit> =
-            Edit::numbers(index, part, moved.collect()).into_iter().collect();
-        let fallback = Edit::numbers(index, part, kept.clone())
-            .into_iter()
-            .chain([Edit::nothing(index, part)]);
+        let help = if kept.is_empty() {
+            format!("{SAME_BITS}; leave `{}` out of {}", part.many(), owner.name)
+        } else {
+            let kept = numbers::text(kept);
+            format!("{SAME_BITS}; write {} = \"{kept}\" for {}", part.many(), owner.name)
+        };
         if owner.names(other) {
             // Both keys are its own: the owner of those banks, or colors, is not the cause.
             let message =
                 format!("{}: cannot have {lost} with {}: {lie}", owner.name, other.with(allowed));
-            edits.extend(Edit::numbers(index, other, self.compatible(other, &own)));
-            edits.extend(fallback);
-            let fault = self
-                .marked(Code::PageClassImpossible, span, message, &[])
-                .and(owner.part(other).span.clone(), format!("these {}", other.many()));
-            return Refusal::new(fault, edits).cause(SAME_BITS);
+            let fault = self.marked(Code::PageClassImpossible, span, message, &[]);
+            let both = format!("these {}", other.many());
+            return fault.and(owner.part(other).span.clone(), both).help(help);
         }
         let claims = claims(owners, index, other, |number| place.contains(&number));
         let message = format!("{}: cannot have {lost}: {lie}, and {}", owner.name, texts(&claims));
-        edits.extend(Self::given_up(owners, index, other, (&place, place.len())));
-        edits.extend(fallback);
-        let fault = self.marked(Code::PageClassImpossible, span, message, &claims);
-        Refusal::new(fault, edits).cause(SAME_BITS)
+        self.marked(Code::PageClassImpossible, span, message, &claims).help(help)
     }
 
-    /// The refusal that `"auto"` finds too few numbers. Of `free` numbers `reserve` are for the
+    /// Returns the refusal of an `"auto"` that finds too few numbers. Of `free` numbers `reserve` are for the
     /// owners that share, and the `choosers`, which have none yet, need so many each.
     pub(super) fn short(
         &self,
@@ -237,7 +218,7 @@ impl Work<'_> {
         part: Part,
         (free, reserve): (u64, u64),
         choosers: &[(usize, u64)],
-    ) -> Refusal {
+    ) -> Fault {
         let owner = &owners[index];
         let of = |wanted: usize| choosers.iter().find(|(index, _)| *index == wanted);
         let need = of(index).map_or(1, |(_, need)| *need);
@@ -268,24 +249,19 @@ impl Work<'_> {
             if left == 1 || left == 0 { "is left" } else { "are left" },
             reasons.join(", ")
         );
-        let all: BTreeSet<u16> = (0..part.count(&self.classes)).collect();
-        let missing_count = (need + rest).saturating_sub(free) as usize;
-        let mut edits = Self::given_up(owners, index, part, (&all, missing_count));
-        edits.extend(self.amounts(owners, index, part, left));
-        edits.push(Edit::nothing(index, part));
-        let fault = self.marked(Code::PageClassTooFew, &owner.part(part).span, message, &claims);
-        Refusal::new(fault, edits).cause(self.reason(owner, part))
+        self.marked(Code::PageClassTooFew, &owner.part(part).span, message, &claims)
+            .help(self.less(owner, part))
     }
 
-    /// That too few numbers go with what the owner may have of the other part: it needs `need`, and
-    /// `left` remain after the needs of the others.
+    /// Returns the refusal of an owner that needs `need` numbers, of which too few go with what it
+    /// may have of the other part.
     pub(super) fn short_next_to(
         &self,
         owners: &[Owner],
         index: usize,
         part: Part,
-        (need, left): (u64, u64),
-    ) -> Refusal {
+        need: u64,
+    ) -> Fault {
         let owner = &owners[index];
         let other = part.other();
         let own = owner.part(other).numbers.clone();
@@ -293,13 +269,13 @@ impl Work<'_> {
         let possible = self.compatible(part, &may);
         let mut claims = claims(owners, index, part, |number| possible.contains(&number));
         let taken = texts(&claims);
-        let (place, shut) = if own.is_some() {
-            (format!("its {}", other.with(&may)), BTreeSet::new())
+        let place = if own.is_some() {
+            format!("its {}", other.with(&may))
         } else {
             let others = self::claims(owners, index, other, |_| true);
             let place = format!("{}, since {}", other.with(&may), texts(&others));
             claims.extend(others);
-            (place, claimed_numbers(owners, index, other))
+            place
         };
         let message = format!(
             "{}: needs {} in {place}: on {} that can be {} only{}",
@@ -309,52 +285,33 @@ impl Work<'_> {
             part.with(&possible),
             if taken.is_empty() { taken } else { format!(", and {taken}") },
         );
-        let free: BTreeSet<u16> =
-            possible.difference(&claimed_numbers(owners, index, part)).copied().collect();
-        let missing_count = need.saturating_sub(free.len() as u64) as usize;
-        let mut edits = Self::given_up(owners, index, part, (&possible, missing_count));
-        edits.extend(Self::given_up(owners, index, other, (&shut, 1)));
-        edits.extend(self.amounts(owners, index, part, left));
-        edits.push(Edit::nothing(index, part));
-        let fault = self.marked(Code::PageClassTooFew, &owner.part(part).span, message, &claims);
-        Refusal::new(fault, edits).cause(self.reason(owner, part))
+        self.marked(Code::PageClassTooFew, &owner.part(part).span, message, &claims)
+            .help(self.less(owner, part))
     }
 
-    /// Changes with which `left` numbers of a part are enough for an owner: less memory, a smaller
-    /// working set.
-    fn amounts(&self, owners: &[Owner], index: usize, part: Part, left: u64) -> Vec<Edit> {
-        let owner = &owners[index];
-        let others = self.others(owners, owner, part);
-        let holds = self.reach(Some(&others), part, self.ram()) * left;
-        let image = owner.memory.saturating_sub(with_tables(owner.ram.0));
-        let less = Edit::ram(index, owner, without_tables(holds, image));
-        let count = u64::from(part.count(&self.classes));
-        let cache = self.places().cache.filter(|_| part == Part::Colors);
-        let fills = cache.map_or(0, |cache| cache.size.0 / count * left);
-        let smaller = fills > 0 && owner.working_set.is_some_and(|set| set.0 > fills);
-        let smaller = smaller.then(|| Edit::working_set(index, Bytes(fills)));
-        less.into_iter().chain(smaller).collect()
+    /// Returns the help for an owner that needs more numbers than it can have.
+    fn less(&self, owner: &Owner, part: Part) -> String {
+        let (name, many) = (&owner.name, part.many());
+        if let Some((set, cache)) = self.never_fits(owner, part) {
+            return format!(
+                "the `working_set` of {set} never fits: the whole cache has {cache}; write a \
+                 smaller one for {name}"
+            );
+        }
+        let set = owner.working_set.filter(|_| part == Part::Colors);
+        let what = set.map_or("less `memory`", |_| "less `memory` and a smaller `working_set`");
+        let worth = self.worth(owner, part);
+        format!("{worth}; write {what} for {name}, or leave its `{many}` out")
     }
 
-    /// Whether its working set alone is more than the cache, however it is divided.
+    /// Returns the working set of an owner and the size of the cache, if the first is larger.
     fn never_fits(&self, owner: &Owner, part: Part) -> Option<(Bytes, Bytes)> {
         let cache = self.places().cache.filter(|_| part == Part::Colors)?;
         owner.working_set.filter(|set| *set > cache.size).map(|set| (set, cache.size))
     }
 
-    /// Why an owner needs so many numbers of a part: what one is, or that its working set never
-    /// fits.
-    fn reason(&self, owner: &Owner, part: Part) -> String {
-        self.never_fits(owner, part).map_or_else(
-            || self.worth(owner, part),
-            |(set, cache)| {
-                format!("the `working_set` of {set} never fits: the whole cache has {cache}")
-            },
-        )
-    }
-
-    /// What a number of a part is, and what of it lies in what the file gives an owner of the other
-    /// part.
+    /// Returns the size of one number of a part, and how much of it lies in what the file gives an
+    /// owner of the other part.
     fn worth(&self, owner: &Owner, part: Part) -> String {
         let count = u64::from(part.count(&self.classes));
         let ram: u64 = self.platform.pools().iter().map(|pool| pool.end - pool.start).sum();
@@ -375,15 +332,15 @@ impl Work<'_> {
         )
     }
 
-    /// Why the RAM of the VM that is owner number `index` does not fit into its page classes.
-    /// `None` if it does; placement decides whether there is room. `sets` are the page classes of
+    /// Returns the refusal of the VM that is owner number `index`, if its RAM does not fit into its
+    /// page classes. Whether the pages are free, placement decides. `sets` are the page classes of
     /// all.
     pub(super) fn too_large(
         &self,
         owners: &[Owner],
         index: usize,
         sets: &[ClassSet],
-    ) -> Option<Refusal> {
+    ) -> Option<Fault> {
         let set = sets.get(index)?;
         let pools = self.platform.pools();
         let reach = |pool: &Range<u64>| Pages::new(&self.classes, *set, pool.clone()).total();
@@ -402,52 +359,16 @@ impl Work<'_> {
             has(Part::Colors),
             has(Part::Banks)
         );
-        let mut edits = Vec::new();
         let mut marked = Vec::new();
-        for part in Part::ALL {
-            let free = self.free(owners, part);
-            // Owners without numbers must keep one of the shared ones.
-            let shared = owners.iter().any(|owner| owner.part(part).numbers.is_none());
-            let most = free.len() - usize::from(shared && !free.is_empty());
-            // As many more as the whole of it needs, its tables and pristine image too.
-            let many = numbers(part).len() as u64;
-            let more = (owner.memory * many).div_ceil(reach.0.max(1)).saturating_sub(many);
-            let more = usize::try_from(more).unwrap_or(usize::MAX);
-            if let Some(own) = &owner.part(part).numbers {
-                let all = own.iter().chain(free.iter().take(more.min(most))).copied().collect();
-                edits.extend(Edit::numbers(index, part, all));
-            } else {
-                let all = (0..part.count(&self.classes)).collect();
-                edits.extend(Self::given_up(owners, index, part, (&all, more)));
-                marked.extend(claims(owners, index, part, |_| true));
-            }
+        for part in Part::ALL.into_iter().filter(|&part| owner.part(part).numbers.is_none()) {
+            marked.extend(claims(owners, index, part, |_| true));
         }
-        edits.extend(self.fitting(owners, index, sets));
-        edits.extend(Edit::leave_out(owners, index, &Part::ALL));
-        let fault = self.marked(Code::PageClassTooSmall, &demand.span, message, &marked);
-        Some(Refusal::new(fault, edits))
-    }
-
-    /// So much RAM of owner number `index` as its page classes hold in addition to its tables, its
-    /// image and the memory of all others in any of them.
-    fn fitting(&self, owners: &[Owner], index: usize, sets: &[ClassSet]) -> Option<Edit> {
-        let (owner, set) = (owners.get(index)?, sets.get(index)?);
-        let pages = |pool: &Range<u64>| Pages::new(&self.classes, *set, pool.clone()).total();
-        let room = self.pools.iter().map(pages).sum::<u64>() * PAGE;
-        let meets =
-            |other: &ClassSet| self.classes.iter().any(|c| set.contains(c) && other.contains(c));
-        let others = owners.iter().zip(sets).enumerate().filter(|(other, _)| *other != index);
-        let compatible =
-            others.filter(|(_, (_, its))| meets(its)).map(|(_, (other, _))| other.memory);
-        let image = owner.memory.saturating_sub(with_tables(owner.ram.0));
-        Edit::ram(index, owner, without_tables(room.saturating_sub(compatible.sum()), image))
+        let help =
+            format!("give {reach} of memory or less to {}, or more page classes", owner.name);
+        let fault = self.marked(Code::PageClassTooFew, &demand.span, message, &marked);
+        Some(fault.help(help))
     }
 }
 
 /// Why some colors and banks don't go together.
 const SAME_BITS: &str = "the same address bits choose color and bank there";
-
-/// What others than owner number `index` own.
-fn claimed_numbers(owners: &[Owner], index: usize, part: Part) -> BTreeSet<u16> {
-    claims(owners, index, part, |_| true).into_iter().flat_map(|claim| claim.numbers).collect()
-}

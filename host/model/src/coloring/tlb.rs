@@ -31,13 +31,6 @@ pub struct TlbColors {
 const MAX_PIECES: usize = 256;
 
 impl TlbColors {
-    /// Those of VM number `index`, and those that no VM has.
-    pub(crate) fn of(all: &[Option<Self>], index: usize) -> Option<(&Self, BTreeSet<u16>)> {
-        let own = all.get(index)?.as_ref()?;
-        let taken = |set: &u16| all.iter().flatten().any(|tlb| tlb.numbers.contains(set));
-        Some((own, (0..own.sets).filter(|set| !taken(set)).collect()))
-    }
-
     /// The sets as a person writes them.
     #[must_use]
     pub fn text(&self) -> String {
@@ -80,15 +73,9 @@ impl TlbColors {
         self.spread(piece).filter(|pieces| pieces.last().is_none_or(|last| last.end() <= limit))
     }
 
-    /// Why a piece of RAM, with an address that was `given` or not, can't lie in these sets below
-    /// `limit`, and what to write instead. The sets in `free` have no owner.
-    pub(crate) fn refusal(
-        &self,
-        name: &str,
-        piece: RamPiece,
-        given: bool,
-        (free, limit): (&BTreeSet<u16>, u64),
-    ) -> (String, String) {
+    /// Returns why a piece of RAM, with an address that was `given` or not, can't lie in these sets,
+    /// and what to write instead.
+    pub(crate) fn refusal(&self, name: &str, piece: RamPiece, given: bool) -> (String, String) {
         let RamPiece { base, size } = piece;
         let ram = format!("{name}: its RAM of {size} at {base}");
         let sets = self.sets;
@@ -116,29 +103,10 @@ impl TlbColors {
         } else {
             format!("{ram} in {own} of {sets} ends above 39 bits")
         };
-        (message, self.suggestion(name, piece, (free, limit)))
-    }
-
-    /// Returns how to write the key so that a piece lies below `limit`: with the fewest more of the
-    /// `free` sets, or not at all.
-    fn suggestion(
-        &self,
-        name: &str,
-        piece: RamPiece,
-        (free, limit): (&BTreeSet<u16>, u64),
-    ) -> String {
-        // Adjacent to its own, so that the pieces get longer.
-        let top = self.numbers.last().copied().unwrap_or(0);
-        let more: Vec<u16> = free.range(top..).chain(free.range(..top).rev()).copied().collect();
-        let wider = (1..=more.len()).find_map(|count| {
-            let numbers = self.numbers.iter().chain(&more[..count]).copied().collect();
-            let wider = Self { numbers, ..self.clone() };
-            wider.spread_below(piece, limit).map(|_| wider)
-        });
-        match wider.filter(|wider| wider.numbers.len() < usize::from(self.sets)) {
-            Some(wider) => format!("write tlb_colors = \"{}\" for {name}", wider.text()),
-            None => format!("leave `tlb_colors` out of {name}"),
-        }
+        let help = format!(
+            "write sets in one run, or more of the {sets}, for {name}, or leave `tlb_colors` out"
+        );
+        (message, help)
     }
 
     /// Whether every page of `piece` is in one of these sets.
@@ -315,18 +283,6 @@ fn numbered(
 mod tests {
     use super::*;
     use proptest::prelude::*;
-
-    #[test]
-    fn more_sets_mean_fewer_pieces() {
-        let colors = TlbColors { sets: 128, numbers: (0..64).collect(), span: 0..0 };
-        let piece = RamPiece { base: Ipa(1 << 30), size: Bytes(80 << 20) };
-        let suggestion =
-            |free: Range<u16>| colors.suggestion("a", piece, (&free.collect(), 1 << 39));
-        assert_eq!(suggestion(64..128), "write tlb_colors = \"0-79\" for a");
-        assert_eq!(suggestion(64..79), "leave `tlb_colors` out of a");
-        // Sets that are apart from its own cut each piece in two.
-        assert_eq!(suggestion(90..120), "leave `tlb_colors` out of a");
-    }
 
     proptest! {
         #[test]

@@ -1,6 +1,5 @@
 //! The board and the file while page classes are given out.
 
-use super::edit::Open;
 use super::groups::{self, Group, beyond};
 use super::numbers;
 use super::owner::{Owned, Owner, Part, shortened};
@@ -34,8 +33,6 @@ pub(super) struct Work<'a> {
     pub pools: Vec<Range<u64>>,
     pub classes: PageClasses,
     pub groups: Vec<Group>,
-    /// Diagnostics that have no suggestion yet.
-    pub open: Vec<Open>,
     /// What the VMs want, in their order.
     pub demands: &'a [Demand],
 }
@@ -154,7 +151,7 @@ pub(super) fn named_groups(
     for (raw, group) in &mut groups {
         if platform.places.groups.iter().any(|theirs| theirs.name == group.name) {
             let message = format!("{}: {platform} has it already", Object::group(&group.name));
-            let fault = Fault::new(Code::NameTwice, file, raw.name.span.clone(), message);
+            let fault = Fault::new(Code::Twice, file, raw.name.span.clone(), message);
             faults.push(fault.label("this").help("write another `name`, or leave it out"));
         }
         for (part, key) in [(Part::Colors, &raw.colors), (Part::Banks, &raw.banks)] {

@@ -3,11 +3,9 @@
 //! Owners with common page classes get pages of different ranges; owners without common page
 //! classes can share a range, with interleaved pages.
 
-use super::{
-    Attempt, LESS, MapOwner, Placed, Placement, Refused, Row, Sizes, device_rows, image_range, row,
-};
+use super::{MapOwner, Placed, Placement, Row, Sizes, device_rows, image_range, row};
 use crate::diagnostics::Code;
-use crate::fault::Fault;
+use crate::fault::{Fault, Faults};
 use crate::system::System;
 use crate::vm::{STOLEN_TIME, Vm};
 use std::{collections::BTreeSet, ops::Range};
@@ -42,7 +40,7 @@ struct Claimant<'a> {
 
 /// Places the hypervisor, then of each VM its tables and state, its pristine image and its RAM,
 /// each at the lowest place that fits.
-pub(super) fn place(system: &System, sizes: &Sizes) -> Attempt {
+pub(super) fn place(system: &System, sizes: &Sizes) -> Result<Placement, Faults> {
     let division = &system.division;
     let image = image_range(system, sizes.image)?;
     let pools = system.platform.pools();
@@ -59,7 +57,7 @@ pub(super) fn place(system: &System, sizes: &Sizes) -> Attempt {
         taken: vec![(None, hole)],
         rows: vec![row(&image, MapOwner::Hypervisor, None, "image as it is loaded")],
     };
-    let mut refused = Vec::new();
+    let mut refused = Faults::default();
     let mut placement = Placement::default();
     let claimant = Claimant {
         owner: MapOwner::Hypervisor,
@@ -114,7 +112,7 @@ pub(super) fn place(system: &System, sizes: &Sizes) -> Attempt {
     placement.rows = board.rows;
     placement.rows.extend(device_rows(system));
     placement.rows.sort_by_key(|row| row.address);
-    if refused.is_empty() { Ok(placement) } else { Err(refused) }
+    if refused.0.is_empty() { Ok(placement) } else { Err(refused) }
 }
 
 fn pages(len: u64) -> u64 {
@@ -203,7 +201,7 @@ impl Board<'_> {
         claimant: &Claimant<'_>,
         len: u64,
         what: &str,
-    ) -> Result<PageSpan, Box<Refused>> {
+    ) -> Result<PageSpan, Box<Fault>> {
         let gap = self.gaps(&claimant.set).into_iter().find(|gap| self.room(claimant, gap) >= len);
         let span = gap.and_then(|gap| self.take(claimant, gap, len));
         let span = span.ok_or_else(|| Box::new(self.no_room(claimant, len, what)))?;
@@ -217,7 +215,7 @@ impl Board<'_> {
         claimant: &Claimant<'_>,
         ipa: Ipa,
         size: Bytes,
-    ) -> Result<Vec<Placed>, Box<Refused>> {
+    ) -> Result<Vec<Placed>, Box<Fault>> {
         let gaps = self.gaps(&claimant.set);
         // An owner that does not fit takes nothing; otherwise the next would be refused for it.
         if gaps.iter().map(|gap| self.room(claimant, gap)).sum::<u64>() < size.0 {
@@ -254,7 +252,7 @@ impl Board<'_> {
         Pages::new(self.classes, claimant.set, gap.clone()).total() * PAGE
     }
 
-    fn no_room(&self, claimant: &Claimant<'_>, len: u64, what: &str) -> Refused {
+    fn no_room(&self, claimant: &Claimant<'_>, len: u64, what: &str) -> Fault {
         let system = claimant.system;
         let division = &system.division;
         let all: u64 = self.memory.iter().map(|pool| self.room(claimant, pool)).sum();
@@ -292,11 +290,11 @@ impl Board<'_> {
         let taken: Vec<_> =
             taken.iter().map(|(name, len)| format!("{name} {}", Bytes(*len))).collect();
         let fault = Fault::new(Code::NoRoom, &system.file, claimant.span.clone(), message);
-        let vm = match claimant.owner {
-            MapOwner::Vm(vm, _) => Some(vm),
-            _ => None,
+        let less = match claimant.owner {
+            MapOwner::Vm(..) => format!("{} or another VM", claimant.owner.title()),
+            MapOwner::Hypervisor | MapOwner::Free => "the VMs".to_owned(),
         };
-        let cause = format!("taken are {}", taken.join(", "));
-        Refused { fault: fault.label("this"), cause, vm, fallback: LESS }
+        let help = format!("taken are {}; write less `memory` for {less}", taken.join(", "));
+        fault.label("this").help(help)
     }
 }

@@ -66,14 +66,14 @@ impl Platform {
             let span = raw.core.get(MAX_CORES).map_or(0..0, |core| core.span.clone());
             let help = "describe 1 to 8 cores with [[core]]";
             let message = format!("[[core]]: {cores} cores (weir supports 1 to {MAX_CORES})");
-            reader.fault(Code::PlatformCores, &span, message, help);
+            reader.fault(Code::PlatformBoard, &span, message, help);
         }
         for (place, core) in raw.core.iter().enumerate() {
             let mpidr = core.value.mpidr;
             if raw.core.iter().take(place).any(|other| other.value.mpidr == mpidr) {
                 let message = format!("[[core]]: two cores have mpidr = {mpidr:#x}");
                 let help = "give each core the affinity of its own MPIDR_EL1";
-                reader.fault(Code::PlatformCores, &core.span, message, help);
+                reader.fault(Code::PlatformBoard, &core.span, message, help);
             }
         }
         let gic = gic(&raw.gic, reader);
@@ -108,7 +108,7 @@ impl Platform {
             let message =
                 format!("the platform: `load_address` is no page of [memory] ({load_address:#x})");
             let help = "use an address in [memory], a multiple of 0x1000";
-            reader.fault(Code::PlatformLoadAddress, &raw.load_address.span, message, help);
+            reader.fault(Code::PlatformBoard, &raw.load_address.span, message, help);
         }
         let (device_tree, board) = device_tree?;
         Some(Self {
@@ -156,7 +156,7 @@ fn memory(raw: &At<board::Memory>, reader: &mut Reader<'_>) -> Option<RamRange> 
     let (base, size) = (raw.base, raw.size);
     if !base.0.is_multiple_of(PAGE) || !size.0.is_multiple_of(PAGE) || size.0 == 0 {
         let help = "use multiples of 4KiB";
-        reader.fault(Code::MemoryUnaligned, &raw.span, "[memory]: not whole pages", help);
+        reader.fault(Code::Unaligned, &raw.span, "[memory]: not whole pages", help);
     }
     if base.0.checked_add(size.0).is_none_or(|end| end > ADDRESS_LIMIT) {
         let help = "shorten or move it";
@@ -330,13 +330,13 @@ fn device_tree(
     let (code, message, help) = match read(path).map(|bytes| (Board::read(&bytes), bytes)) {
         Ok((Ok(board), bytes)) => return Some((bytes, board)),
         Ok((Err(message), _)) => (
-            Code::DeviceTreeDamaged,
+            Code::PlatformBoard,
             format!("the platform: device_tree = {path:?} is damaged: {message}"),
             "dump the board's with `dumpdtb` or compile one with `dtc`",
         ),
         Err(message) => {
             let message = format!("the platform: `device_tree`: {message}");
-            (Code::DeviceTreeMissing, message, "give the path of a flattened device tree")
+            (Code::PlatformBoard, message, "give the path of a flattened device tree")
         }
     };
     reader.fault(code, span, message, help);

@@ -124,7 +124,7 @@ impl Checker<'_> {
             );
             let help = format!("write a period of at least \"{least}\"");
             self.fault(
-                Code::BudgetPeriodShort,
+                Code::BudgetPeriod,
                 &bandwidth.place_of(bandwidth.keys.period.as_ref()),
                 message,
                 help,
@@ -141,7 +141,7 @@ impl Checker<'_> {
             let help = "write a period of at most 2199s";
             let message = format!("{vm}: period = \"{period}\" is too long (EL2 supports 2199s)");
             self.fault(
-                Code::BudgetPeriodLong,
+                Code::BudgetPeriod,
                 &bandwidth.place_of(bandwidth.keys.period.as_ref()),
                 message,
                 help,

@@ -108,7 +108,7 @@ impl Checker<'_> {
             );
             let help = format!("write a period of at least \"{least}\"");
             let place = bandwidth.place_of(bandwidth.keys.period.as_ref());
-            return Some(self.timing.fault(Code::BudgetPeriodShort, &place, message, help));
+            return Some(self.timing.fault(Code::BudgetPeriod, &place, message, help));
         }
         if bandwidth.keys.debt {
             return None;

@@ -28,7 +28,7 @@ impl Checker<'_> {
             let budget = bandwidth.budget_place();
             if let Some(refused) = self.refused(of, index).filter(|refused| !is_reported(refused)) {
                 let message = format!("{vm}: this memory budget cannot be enforced");
-                self.fault(Code::BudgetEmpty, &budget, message, refused.to_string());
+                self.fault(Code::BudgetTooSmall, &budget, message, refused.to_string());
             }
             self.adjusted(index, all, &cores);
             let same = |other: &Regulation| {
@@ -41,7 +41,7 @@ impl Checker<'_> {
             {
                 let message = format!("{vm}: `event` or `source` is not that of its `critical` VM");
                 let help = "write the same `event` and `source` for both";
-                self.fault(Code::CompensationEvent, &budget, message, help);
+                self.fault(Code::BudgetEvent, &budget, message, help);
             }
             if regulation.kind == regulation::COMPENSATION
                 && let Some(critical) = self.timing.vms.get(usize::from(regulation.critical))
@@ -74,7 +74,7 @@ impl Checker<'_> {
                     );
                     let help = "write the same `event` and `source` for all VMs with regulator = \
                                 \"memguard\"";
-                    self.fault(Code::MemguardEvent, &budget, message, help);
+                    self.fault(Code::BudgetEvent, &budget, message, help);
                 }
                 Some((first, other)) if other.period_ns != regulation.period_ns => {
                     let message = format!(
@@ -85,7 +85,7 @@ impl Checker<'_> {
                     );
                     let help = "write the same period for all VMs with regulator = \"memguard\"";
                     let place = bandwidth.place_of(bandwidth.keys.period.as_ref());
-                    self.fault(Code::MemguardPeriod, &place, message, help);
+                    self.fault(Code::BudgetPeriod, &place, message, help);
                 }
                 Some(_) => {}
                 None => domain = Some((vm, regulation)),

@@ -294,7 +294,7 @@ impl Timing {
                     Object::core(core.id)
                 );
                 let help = "remove [[irq]] tables; keep those that come often".to_owned();
-                wrong(Code::TooManyIrqs, &line.place, "one too many", message, help);
+                wrong(Code::TooMany, &line.place, "one too many", message, help);
             }
         }
         for (place, line) in self.lines.iter().enumerate() {
@@ -326,7 +326,7 @@ impl Timing {
             } else if self.lines.iter().take(place).any(same) {
                 let message = format!("{}: has two rules", self.interrupt(line));
                 let help = "keep one of them".to_owned();
-                wrong(Code::IrqTwice, &line.place, "this rule", message, help);
+                wrong(Code::Twice, &line.place, "this rule", message, help);
             }
         }
         faults

@@ -216,22 +216,22 @@ impl MemoryBudget {
         if let (Some(accesses), true) = (accesses, two) {
             let what = "`accesses` together with `reads` or `writes`";
             let help = "write accesses = ..., or reads = ... and writes = ...";
-            wrong(Code::BudgetKeys, &accesses.span, what, help);
+            wrong(Code::KeyConflict, &accesses.span, what, help);
         }
         if let (Some(event), true) = (&keys.event, two) {
             let what = "`event` together with `reads` or `writes`";
             let help = "remove `event`: `reads` and `writes` count l2d-refill and l2d-writeback";
-            wrong(Code::BudgetKeys, &event.span, what, help);
+            wrong(Code::KeyConflict, &event.span, what, help);
         }
         let has_budget = two || accesses.is_some();
         if !has_budget && period.is_none() && keys.required.is_none() {
             let help = "write accesses = 4000, period = \"1ms\"; or required = \"100MB/s\"";
-            wrong(Code::BudgetIncomplete, span, "no key", help);
+            wrong(Code::KeyConflict, span, "no key", help);
         }
         if has_budget != period.is_some() {
             let help = "write both, like accesses = 4000, period = \"1ms\"; or required = \
                         \"100MB/s\" alone";
-            wrong(Code::BudgetIncomplete, span, "only one of `accesses` and `period`", help);
+            wrong(Code::KeyConflict, span, "only one of `accesses` and `period`", help);
         }
         let compensation = *regulator == Regulator::Compensation;
         if compensation != keys.window.is_some() {
@@ -241,11 +241,11 @@ impl MemoryBudget {
                 "`window` without regulator \"compensation\""
             };
             let help = "write both: regulator = \"compensation\", window = 10";
-            wrong(Code::CompensationWindow, span, what, help);
+            wrong(Code::KeyConflict, span, what, help);
         }
         if let Some(spare) = keys.spare.as_ref().filter(|_| *regulator != Regulator::Memguard) {
             let help = "add regulator = \"memguard\", or leave `spare` out";
-            wrong(Code::BudgetSpare, &spare.span, "`spare` without regulator \"memguard\"", help);
+            wrong(Code::KeyConflict, &spare.span, "`spare` without regulator \"memguard\"", help);
         }
         if let Some(critical) = keys.critical.as_ref().filter(|_| !compensation) {
             let help = "add regulator = \"compensation\", or leave `critical` out";

@@ -120,7 +120,7 @@ impl SystemReader<'_> {
             if first != span {
                 let message = format!("{}: two tasks have this name", Object::task(name, vm));
                 let help = "write another `name` for one";
-                self.reader.twice(Code::TaskTwice, span, first, message, help);
+                self.reader.twice(Code::Twice, span, first, message, help);
             }
         }
         let task = |task: &At<raw::Task>| Task {
@@ -172,16 +172,16 @@ impl SystemReader<'_> {
             let help = "write a name of letters, digits, `-` and the like, name = \"orders\"";
             if name.is_empty() {
                 let message = format!("{}: `name` is empty", Object::flow(name));
-                self.reader.fault(Code::NameEmpty, span, message, help);
+                self.reader.fault(Code::NameInvalid, span, message, help);
             } else if let Some(bad) = name.chars().find(|c| c.is_control()) {
                 let message = format!("{}: `name` has {bad:?} in it", Object::flow(name));
-                self.reader.fault(Code::NameCharacters, span, message, help);
+                self.reader.fault(Code::NameInvalid, span, message, help);
             }
             let first = *names.entry(name).or_insert(span);
             if first != span {
                 let message = format!("{}: two flows have this name", Object::flow(name));
                 let help = "write another `name` for one";
-                self.reader.twice(Code::FlowTwice, span, first, message, help);
+                self.reader.twice(Code::Twice, span, first, message, help);
             }
         }
         flows.iter().filter_map(|flow| self.flow(flow)).collect()
@@ -197,7 +197,7 @@ impl SystemReader<'_> {
         if let (true, Some(deadline)) = (best_effort, &flow.deadline) {
             let message = format!("{owner}: `deadline` together with `best_effort`");
             let help = "leave one of the two out";
-            self.reader.fault(Code::BestEffortDeadline, &deadline.span, message, help);
+            self.reader.fault(Code::KeyConflict, &deadline.span, message, help);
         }
         if !best_effort && period.is_none() {
             let help =
@@ -253,7 +253,7 @@ impl SystemReader<'_> {
     ) -> Option<Vec<usize>> {
         if names.is_empty() {
             let message = format!("{owner}: `to` is empty");
-            self.reader.fault(Code::NoReceiver, &names.span, message, "write the receiving VM");
+            self.reader.fault(Code::Empty, &names.span, message, "write the receiving VM");
             return None;
         }
         let mut to = Vec::new();
@@ -267,7 +267,7 @@ impl SystemReader<'_> {
             if vm.is_some_and(|vm| to.contains(&vm)) {
                 let message = format!("{owner}: `to` has {} twice", Object::vm(name));
                 let help = "write each receiver once";
-                self.reader.fault(Code::ReceiverTwice, &name.span, message, help);
+                self.reader.fault(Code::Twice, &name.span, message, help);
             }
             to.extend(vm);
         }
@@ -293,7 +293,7 @@ impl SystemReader<'_> {
             if let Some(first) = seen.get(&id.value) {
                 let message = format!("{}: has two schedules", Object::core(id.value));
                 let help = "remove one of the two [[core]] tables";
-                self.reader.twice(Code::ScheduleTwice, &id.span, first, message, help);
+                self.reader.twice(Code::Twice, &id.span, first, message, help);
                 continue;
             }
             seen.insert(id.value, &id.span);
@@ -326,7 +326,7 @@ impl SystemReader<'_> {
             if let Some(place) = place.filter(|_| of != raw.kind) {
                 let message = format!("core {core}: a schedule of kind \"{kind}\" has no `{key}`");
                 let help = format!("take `{key}` out, or write kind = \"{}\"", of.name());
-                self.reader.fault(Code::ScheduleKind, place, message, help);
+                self.reader.fault(Code::KeyConflict, place, message, help);
             } else if of == raw.kind && needed && place.is_none() {
                 let message =
                     format!("core {core}: a schedule of kind \"{kind}\" needs the key `{key}`");
@@ -396,7 +396,7 @@ impl SystemReader<'_> {
                     Object::vm(vm)
                 );
                 let help = format!("write a `budget` of at most {period}, the period");
-                self.reader.fault(Code::ServerBudget, span, message, help);
+                self.reader.fault(Code::SlotLength, span, message, help);
                 return None;
             }
             servers.push((entity, *budget, *period));
@@ -412,13 +412,13 @@ impl SystemReader<'_> {
                 let message =
                     format!("{}: `burst` without `rate`", Object::interrupt(name, &irq.vm));
                 let help = "add the interrupts a second that are let through, rate = 1000";
-                self.reader.fault(Code::IrqBurst, &burst.span, message, help);
+                self.reader.fault(Code::KeyConflict, &burst.span, message, help);
             }
             if let (false, Some(priority)) = (irq.preempt, &irq.priority) {
                 let message =
                     format!("{}: `priority` without `preempt`", Object::interrupt(name, &irq.vm));
                 let help = "add preempt = true, or take the `priority` out";
-                self.reader.fault(Code::IrqPriority, &priority.span, message, help);
+                self.reader.fault(Code::KeyConflict, &priority.span, message, help);
             }
             let burst = irq.burst.as_ref().map_or(1, |burst| burst.value);
             let key = format!("interrupt {name}: `vm`");
