@@ -272,7 +272,6 @@ fn only_regular_files_are_read() {
             vec!["analyze", file],
             vec!["plan", file],
             vec!["check", "odd.toml"],
-            vec!["analyze", "--trace", file],
             vec!["simulate", "merge", file],
             vec!["simulate", "dram", file, "--memory", "ddr4-2400"],
             vec!["trace", file],

@@ -149,8 +149,7 @@ fn outputs_are_as_their_schema_describes_them() {
         path.to_str().expect("UTF-8").to_owned()
     };
     let flows = "examples/flows-mmio/flows-mmio.toml";
-    let (times, requests) =
-        (file("times", "1000\n2000\n9000\n"), file("requests", "R 0x0\nW 0x40\n"));
+    let requests = file("requests", "R 0x0\nW 0x40\n");
     let colored = "examples/isolation-colors-on/isolation-colors-on.toml";
     let short = ["--for", "200us", "--warm-up", "10us"];
     let [isolation, messages] =
@@ -164,7 +163,6 @@ fn outputs_are_as_their_schema_describes_them() {
         ("plan", "plan nowhere.toml".to_owned()),
         ("analyze", format!("analyze {flows}")),
         ("analyze", "analyze nowhere.toml".to_owned()),
-        ("analyze --trace", format!("analyze --trace {times} --service 1/1us")),
         ("build", "build nowhere.toml".to_owned()),
         ("run", "run nowhere.toml".to_owned()),
         ("simulate run", simulate(&isolation, &[])),
@@ -235,7 +233,6 @@ fn the_json_page_names_the_fields_of_outputs() {
         ("bench hypervisor", results("hypervisor")),
         ("bench engine", results("engine")),
         ("bench flows", results("flows")),
-        ("bench simulator", results("simulator")),
     ] {
         let json: Value = serde_json::from_str(&out).unwrap_or_else(|_| panic!("{out}"));
         let row = page.lines().find(|line| line.starts_with(&format!("| `{command}` |")));

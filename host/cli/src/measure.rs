@@ -1,7 +1,7 @@
 //! `weir bench`: measures the overheads of weir.
 
 use crate::{
-    bench::{board, clock, engine, flows, mapping, memory, simulator},
+    bench::{board, clock, engine, flows, mapping, memory},
     build_id,
     environment::Environment,
     failure::{Context, Failure, Result, SYSTEM},
@@ -27,7 +27,6 @@ use weir_runner::Lab;
         weir bench hypervisor\n  \
         weir bench hypervisor --json\n  \
         weir bench mapping\n  \
-        weir bench simulator\n  \
         weir bench clock\n  \
         weir bench flows\n  \
         weir bench engine")]
@@ -106,25 +105,6 @@ enum What {
         #[arg(long)]
         json: bool,
     },
-    /// Simulated DRAM requests and cache accesses per second of host time, on one core. Use a
-    /// release build.
-    ///
-    /// JSON has the quickest round's figures, as other work on the machine only slows rounds down,
-    /// and the median's.
-    #[command(after_help = "Examples:\n  \
-        weir bench simulator\n  \
-        weir bench simulator --requests 10000000 --json")]
-    Simulator {
-        /// Number of DRAM requests of each kind in all rounds; ten times as many cache hits.
-        #[arg(long, default_value_t = 4_000_000, value_parser = clap::value_parser!(u64).range(1000..=1_000_000_000))]
-        requests: u64,
-        /// In how many rounds.
-        #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u64).range(1..=100_000))]
-        rounds: u64,
-        /// Print the figures as JSON.
-        #[arg(long)]
-        json: bool,
-    },
 }
 
 /// Carries the verb out.
@@ -137,7 +117,6 @@ pub fn run(arguments: &BenchArguments, environment: &Environment) -> Result {
         What::Engine { json } => engine::run(json, environment),
         What::Clock { json } => clock::run(json, environment),
         What::Memory { json } => memory::run(json, environment),
-        What::Simulator { requests, rounds, json } => simulator::run(requests, rounds, json),
     }
 }
 

@@ -2,7 +2,7 @@
 //! calls, of records, and of the types that are serialized.
 
 use crate::{
-    analyze::{AnalyzedFile, RefusedAnalysis, curves::TracesRecord},
+    analyze::{AnalyzedFile, RefusedAnalysis},
     bench::{clock::ClockSpeed, mapping::MappingCost, memory::MemoryCost},
     build::BuiltImage,
     check::{CheckedFile, RefusedFile},
@@ -186,11 +186,10 @@ const fn of<T: JsonSchema>() -> SchemaOf {
 
 /// The commands and files whose JSON has types: whether it is a list, and the types of the object
 /// or of each object in the list.
-static OUTPUTS: [(&str, bool, &[SchemaOf]); 23] = [
+static OUTPUTS: [(&str, bool, &[SchemaOf]); 22] = [
     ("check", true, &[of::<CheckedFile>(), of::<RefusedFile>()]),
     ("plan", false, &[of::<Planned>(), of::<Unplanned>(), of::<RefusedFile>()]),
     ("analyze", false, &[of::<AnalyzedFile>(), of::<RefusedAnalysis>()]),
-    ("analyze --trace", false, &[of::<TracesRecord>()]),
     ("build", false, &[of::<BuiltImage>(), of::<RefusedFile>()]),
     ("run", false, &[of::<RunReport>(), of::<RefusedFile>()]),
     ("demo", false, &[of::<RunReport>()]),

@@ -198,7 +198,6 @@ impl Results {
             "mapping" => mapping(&self.file("mapping")?),
             "clock" => clock(&self.file("clock")?),
             "memory" => memory(&self.file("memory")?),
-            "simulator" => simulator(&self.file("simulator")?),
             "simulate-isolation" => slowdowns(&self.file("simulate-isolation")?),
             "coverage" => reproduced::coverage(&self.reproduced()?),
             "deviations" => reproduced::deviations(&self.reproduced()?),
@@ -663,24 +662,6 @@ fn memory(json: &Value) -> Rows {
             format!("{:.1}", number("host_s_per_virtual_s_few_misses")),
             format!("{:.1}", number("host_s_per_virtual_s_without")),
         ]);
-    }
-    rows
-}
-
-fn simulator(json: &Value) -> Rows {
-    let mut rows = Rows::new(&["million a second", "best", "median"], 1);
-    for (what, pointer) in [
-        ("DRAM reads, random", "/dram_requests_per_s/random"),
-        ("DRAM reads, a stream", "/dram_requests_per_s/stream"),
-        ("DRAM reads, one bank, another row each time", "/dram_requests_per_s/rowmiss"),
-        ("accesses that hit the L1", "/cache_hits_per_s"),
-        ("accesses that miss the L2", "/cache_misses_per_s"),
-    ] {
-        let million = |of: &Value| {
-            let rate = of.pointer(pointer).and_then(Value::as_f64).unwrap_or_default();
-            format!("{:.1}", rate / 1e6)
-        };
-        rows.row(&[what.to_owned(), million(json), million(&json["median"])]);
     }
     rows
 }

@@ -157,7 +157,7 @@ pub fn to_build(mut system: System) -> System {
 /// be read, else [`SYSTEM`].
 #[must_use]
 pub fn exit_status(faults: &Faults) -> u8 {
-    let no_file = |fault: &Fault| matches!(fault.code, Code::FileUnreadable | Code::FileUnreadable);
+    let no_file = |fault: &Fault| fault.code == Code::FileUnreadable;
     if faults.0.iter().any(no_file) { CALL } else { SYSTEM }
 }
 

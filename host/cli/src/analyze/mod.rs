@@ -1,6 +1,5 @@
 //! `weir analyze`: whether a system holds its timing, before it runs.
 
-pub mod curves;
 pub mod render;
 
 use crate::{
@@ -18,7 +17,6 @@ use std::{
 };
 use weir_analysis::{
     BytesPerSec, Options, Report,
-    curves::PeriodicService,
     flows::{Effort, MAX_BANDWIDTH, Reading},
     verdict::Verdict,
 };
@@ -34,14 +32,13 @@ use weir_model::{Catalog, FaultRecord, Faults, SystemFile};
         weir analyze flows.toml\n  \
         weir analyze flows.toml --model table3\n  \
         weir analyze tests/systems/flows-many.toml --overheads overheads.toml\n  \
-        weir analyze --json a.toml b.toml\n  \
-        weir analyze --trace accesses.txt --service 50/30us\n\n\
+        weir analyze --json a.toml b.toml\n\n\
         Exit status: 0 all holds, 1 something does not hold or is not judged, 2 the call is \
         wrong: a file can't be read, or contains nothing that can be judged, 3 the answer can't \
         be written.")]
 pub struct AnalyzeArguments {
     /// The system files.
-    #[arg(required_unless_present = "trace")]
+    #[arg(required = true)]
     files: Vec<PathBuf>,
     /// Model of Eq. 20 and 22 of rt-virtio: as printed, or as its Table III was computed (474 ns
     /// less, optimistic).
@@ -58,13 +55,6 @@ pub struct AnalyzeArguments {
     /// Effort limit of one answer, in evaluations of one flow's demand (about 1 ns each).
     #[arg(long, value_name = "STEPS", default_value_t = Effort::default().0, allow_negative_numbers = true)]
     max_steps: u64,
-    /// Print arrival curves of a trace: a text file with the time of an event, in ns, in each line.
-    #[arg(long, value_name = "FILE")]
-    trace: Vec<PathBuf>,
-    /// With --trace: delay and backlog of the events at a service of Q in each period P, like
-    /// 50/30us. Q may come at any time in a period: early in a period and late in the next.
-    #[arg(long, value_name = "Q/P", requires = "trace", value_parser = curves::service, allow_hyphen_values = true)]
-    service: Option<PeriodicService>,
     /// Exit with status 0 also where something is not judged because an input is missing.
     #[arg(long)]
     accept_not_judged: bool,
@@ -103,18 +93,6 @@ fn rate(text: &str) -> std::result::Result<BytesPerSec, String> {
 /// Carries the verb out.
 pub fn run(arguments: &AnalyzeArguments, environment: &Environment) -> Result {
     let mut status = GOOD;
-    if !arguments.trace.is_empty() {
-        let traces = curves::Traces::read(&arguments.trace, arguments.service)?;
-        let mut out = screen::stdout();
-        if arguments.json {
-            writeln!(out, "{}", weir_report::versioned(traces.record()))?;
-        } else {
-            write!(out, "{traces}")?;
-        }
-        if !traces.holds() {
-            status = SYSTEM;
-        }
-    }
     let catalog = image::catalog(environment);
     let given = arguments.overheads.as_deref();
     let given = given.map(|path| overheads(path, &catalog)).transpose()?;

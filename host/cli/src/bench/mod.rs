@@ -7,7 +7,6 @@ pub mod engine;
 pub mod flows;
 pub mod mapping;
 pub mod memory;
-pub mod simulator;
 
 use crate::environment::Environment;
 use std::process::Command;
