@@ -13,14 +13,17 @@
 
 mod paths;
 
-pub use self::paths::{PATHS, PATHS_GICV2, Path, SECTIONS, WHOLE};
+pub use self::paths::{PATHS, PATHS_GICV2, Path};
+use self::paths::{WHOLE, Whole};
+use crate::throttling::paths::BudgetPaths;
 use std::{
     collections::BTreeMap,
     fmt, fs,
     path::{Path as FilePath, PathBuf},
 };
 
-use serde::Serialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use weir_abi::Features;
 use weir_image::{
@@ -95,7 +98,7 @@ where
 }
 
 /// The figures, serialized as `weir bench hypervisor --json` prints them.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Figures {
     /// Of the paths with GICv3.
     #[serde(flatten)]
@@ -136,10 +139,14 @@ pub struct Figures {
     pub masked: BTreeMap<String, Masked>,
     /// The longest of these.
     pub masked_max: Option<Masked>,
+    /// The instructions of the regulators of memory budgets.
+    pub budgets: BudgetPaths,
+    /// The build of the hypervisor.
+    pub build: Option<String>,
 }
 
 /// What the paths of a system take.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct PathFigures {
     /// Instructions per path. A path with `n` 0 was taken without entering EL2.
     pub el2_instructions: BTreeMap<String, Instructions>,
@@ -154,17 +161,35 @@ pub struct PathFigures {
 }
 
 /// EL2 instructions of one path.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Instructions {
     /// How often it was taken.
     pub n: u64,
-    /// Least, median, most and mean.
-    #[serde(flatten)]
-    pub summary: Summary,
+    /// The least.
+    pub min: u64,
+    /// The median; of an even number of values the lower one in the middle.
+    pub median: u64,
+    /// The greatest.
+    pub max: u64,
+    /// The arithmetic mean.
+    pub mean: f64,
+}
+
+/// A figure that belongs to no path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WholeFigure {
+    /// A description.
+    pub what: &'static str,
+    /// What weir needs.
+    pub weir: u64,
+    /// What Bao needs.
+    pub bao: Option<u64>,
+    /// Whether the README shows it.
+    pub in_readme: bool,
 }
 
 /// A section with interrupts masked.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Masked {
     /// Its length.
     pub instructions: u64,
@@ -333,7 +358,8 @@ impl PathFigures {
         Ok(Self {
             el2_instructions: with_marks()
                 .map(|(name, path)| {
-                    (name.clone(), Instructions { n: path.n, summary: path.instructions })
+                    let Summary { min, median, max, mean } = path.instructions;
+                    (name.clone(), Instructions { n: path.n, min, median, max, mean })
                 })
                 .collect(),
             barriers: medians(|path| path.barriers),
@@ -346,7 +372,7 @@ impl PathFigures {
     /// What of `paths` is compared with Bao's figure.
     fn compared(&self, paths: &'static [Path], gicv2: bool) -> impl Iterator<Item = AbovePeer> {
         paths.iter().filter_map(move |&Path { key, what, bao, half }| {
-            let weir = self.el2_instructions.get(key).map_or(0, |path| path.summary.median);
+            let weir = self.el2_instructions.get(key).map_or(0, |path| path.median);
             Some(AbovePeer { what, gicv2, weir, bao: bao?, half })
         })
     }
@@ -379,20 +405,22 @@ impl Figures {
             longest_masked: None,
             masked_max: masked.values().max_by_key(|masked| masked.instructions).cloned(),
             masked,
+            budgets: BudgetPaths::default(),
+            build: None,
         })
     }
 
     /// What is compared with Bao's figure.
     fn compared(&self) -> impl Iterator<Item = AbovePeer> {
-        let whole = self.whole().filter_map(|(what, weir, bao)| {
+        let whole = self.whole().filter_map(|WholeFigure { what, weir, bao, .. }| {
             Some(AbovePeer { what, gicv2: false, weir, bao: bao?, half: false })
         });
         let gicv2 = self.gicv2.compared(&PATHS_GICV2, true);
         self.paths.compared(&PATHS, false).chain(gicv2).chain(whole)
     }
 
-    /// The figures that belong to no path: description, weir's figure, Bao's.
-    fn whole(&self) -> impl Iterator<Item = (&'static str, u64, Option<u64>)> {
+    /// Returns the figures that belong to no path.
+    pub fn whole(&self) -> impl Iterator<Item = WholeFigure> {
         let figures = [
             self.boot_instructions,
             self.boot_instructions_64_mib,
@@ -405,7 +433,12 @@ impl Figures {
             self.minimal.text,
             self.image_bytes,
         ];
-        WHOLE.iter().zip(figures).map(|((_, what, bao), weir)| (*what, weir, *bao))
+        WHOLE.iter().zip(figures).map(|(&Whole { what, bao, in_readme }, weir)| WholeFigure {
+            what,
+            weir,
+            bao,
+            in_readme,
+        })
     }
 
     /// The figures that are not below Bao's, or above half of it on the interrupt paths.

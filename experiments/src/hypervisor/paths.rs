@@ -98,27 +98,28 @@ pub const PATHS_GICV2: [Path; 25] = [
 const BAO_BOOT: [u64; 2] = [440_907, 461_026];
 /// Bao's executable sections, with its coloring and its SMMUv2 driver.
 const BAO_TEXT: u64 = 67_304;
-/// The figures that belong to no path: where the JSON has them, a description, Bao's figure.
-pub const WHOLE: [(&str, &str, Option<u64>); 10] = [
-    (
-        "/boot_instructions",
-        "boot without clearing RAM, 4 cores, one VM of 1 vCPU, 2 MiB of RAM",
-        Some(BAO_BOOT[0]),
-    ),
-    ("/boot_instructions_64_mib", "the same, 64 MiB", Some(BAO_BOOT[1])),
-    ("/boot_instructions_256_mib", "the same, 256 MiB", None),
-    ("/boot_instructions_four_vcpus", "the same, 4 vCPUs, 2 MiB", None),
-    ("/clearing_instructions", "clearing RAM, in the time of its VM, 2 MiB", None),
-    ("/clearing_instructions_64_mib", "the same, 64 MiB", None),
-    ("/clearing_instructions_256_mib", "the same, 256 MiB", None),
-    ("/text_bytes", "executable sections, full system, bytes", Some(BAO_TEXT)),
-    ("/minimal/text_bytes", "executable sections, minimal system, bytes", Some(BAO_TEXT)),
-    ("/image_bytes", "image of the minimal system with its guest, bytes", None),
-];
-/// The sections of the hypervisor: the key of the JSON, a description.
-pub const SECTIONS: [(&str, &str); 4] = [
-    ("text_bytes", "executable"),
-    ("rodata_bytes", "read-only data"),
-    ("data_bytes", "initialized data"),
-    ("bss_bytes", "zeroed data and stacks"),
+/// A figure that belongs to no path.
+pub(super) struct Whole {
+    pub what: &'static str,
+    pub bao: Option<u64>,
+    /// Whether the README shows it.
+    pub in_readme: bool,
+}
+
+const fn whole(what: &'static str, bao: Option<u64>) -> Whole {
+    Whole { what, bao, in_readme: bao.is_some() }
+}
+
+/// The figures that belong to no path.
+pub(super) const WHOLE: [Whole; 10] = [
+    whole("boot without clearing RAM, 4 cores, one VM of 1 vCPU, 2 MiB of RAM", Some(BAO_BOOT[0])),
+    whole("the same, 64 MiB", Some(BAO_BOOT[1])),
+    whole("the same, 256 MiB", None),
+    whole("the same, 4 vCPUs, 2 MiB", None),
+    whole("clearing RAM, in the time of its VM, 2 MiB", None),
+    whole("the same, 64 MiB", None),
+    whole("the same, 256 MiB", None),
+    whole("executable sections, full system, bytes", Some(BAO_TEXT)),
+    whole("executable sections, minimal system, bytes", Some(BAO_TEXT)),
+    whole("image of the minimal system with its guest, bytes", None),
 ];

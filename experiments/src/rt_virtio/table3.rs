@@ -4,7 +4,9 @@ use crate::{
     ExperimentOutcome, ExperimentRequest,
     statement::{ClaimSource, Deviation, Paper, Relation, Statement, statements},
 };
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
 use std::fmt::Write as _;
 use weir_analysis::{
     Bytes, BytesPerSec, Nanos,
@@ -28,44 +30,38 @@ const PUBLISHED: [(u64, u64, u64, u64); 4] = [
 
 /// A flow of Table III: the published values, and the smallest periods by this analysis with the
 /// overheads of the paper's Table II.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Table3Flow {
-    /// The DMA engine's bandwidth in MB/s.
-    pub megabytes_per_sec: u64,
-    /// The size of a packet in KiB.
-    pub kib: u64,
-    /// The published maximum of the measured latency, ns.
+    /// The DMA engine's bandwidth in bytes/s.
+    pub bandwidth: u64,
+    /// The size of a packet in bytes.
+    pub size: u64,
+    /// The published maximum of the measured latency in ns.
     pub measured_ns: u64,
-    /// The published period, ns.
+    /// The published period in ns.
     pub published_ns: u64,
-    /// The smallest period by the equations as printed, ns.
+    /// The smallest period by the equations as printed, in ns.
     pub printed_ns: u64,
-    /// The smallest period by the equations as Table III was computed, ns.
+    /// The smallest period by the equations as Table III was computed, in ns.
     pub table3_ns: u64,
 }
 
 impl Table3Flow {
-    /// Returns the flow as JSON, in bytes, bytes/s and ns.
+    /// Returns the bandwidth in MB/s and the size in KiB, as Table III has them.
     #[must_use]
-    pub fn to_json(self) -> Value {
-        json!({
-            "bandwidth": self.megabytes_per_sec * 1_000_000,
-            "size": self.kib * 1024,
-            "measured_ns": self.measured_ns,
-            "published_ns": self.published_ns,
-            "printed_ns": self.printed_ns,
-            "table3_ns": self.table3_ns,
-        })
+    pub const fn in_table(self) -> (u64, u64) {
+        (self.bandwidth / 1_000_000, self.size / 1024)
     }
 }
 
 /// Returns the flows of Table III in its order.
 #[must_use]
 pub fn table3_flows() -> [Table3Flow; 4] {
-    PUBLISHED.map(|(megabytes_per_sec, kib, measured_ns, published_ns)| {
-        let smallest = |reading| smallest_period(megabytes_per_sec, kib, reading);
+    PUBLISHED.map(|(mb, kib, measured_ns, published_ns)| {
+        let smallest = |reading| smallest_period(mb, kib, reading);
         let [printed_ns, table3_ns] = [Reading::Printed, Reading::Table3].map(smallest);
-        Table3Flow { megabytes_per_sec, kib, measured_ns, published_ns, printed_ns, table3_ns }
+        let (bandwidth, size) = (mb * 1_000_000, kib * 1024);
+        Table3Flow { bandwidth, size, measured_ns, published_ns, printed_ns, table3_ns }
     })
 }
 
@@ -112,7 +108,7 @@ pub fn table3(_: &ExperimentRequest) -> Result<ExperimentOutcome> {
         String::from("  MB/s  KiB  measured  published   printed  ratio    table3  ratio   (ns)\n");
     let (mut rows, mut periods) = (Vec::new(), Vec::new());
     for flow in table3_flows() {
-        let Table3Flow { megabytes_per_sec: mb, kib, .. } = flow;
+        let (mb, kib) = flow.in_table();
         let (measured, published) = (flow.measured_ns, flow.published_ns);
         let (printed, table3) = (flow.printed_ns, flow.table3_ns);
         #[expect(clippy::cast_precision_loss, reason = "periods of microseconds")]
@@ -124,7 +120,7 @@ pub fn table3(_: &ExperimentRequest) -> Result<ExperimentOutcome> {
             own_printed / of,
             own_table3 / of,
         );
-        rows.push(flow.to_json());
+        rows.push(flow);
         periods.push([own_printed, own_table3]);
     }
     text.push_str(

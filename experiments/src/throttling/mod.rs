@@ -53,7 +53,7 @@ pub fn throttling(request: &ExperimentRequest) -> Result<ExperimentOutcome> {
     text = format!("{text}{}", findings.text);
     statements.extend(findings.statements);
     let paths = paths::run(&lab, request.quick, &bar)?;
-    json["el2_instructions"] = paths::json(&paths);
+    json["el2_instructions"] = json!(paths::record(&paths));
     json["compiler"] = lab.compiler().into();
     text = format!("{text}\n{}\ncompiled by {}", paths::text(&paths), lab.compiler());
     statements.extend(paths::statements(&paths));

@@ -6,7 +6,8 @@ use crate::statement::{
     Relation::{AtMost, Below},
     Statement, statements,
 };
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use weir_image::{Failure, Result, progress::CountBar};
 use weir_model::Platform;
@@ -107,25 +108,35 @@ pub fn run(lab: &Lab<'_>, quick: bool, bar: &CountBar) -> Result<Vec<(&'static s
     Ok(all)
 }
 
-/// The instructions as JSON: of the static regulator's paths, and of each other's under its name.
+/// The instructions of a path of a regulator.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct BudgetPath {
+    /// The least.
+    pub min: u64,
+    /// The median.
+    pub median: u64,
+    /// The greatest.
+    pub max: u64,
+    /// How often it was taken.
+    pub n: u64,
+    /// The median of DSB, DMB, ISB and SB.
+    pub barriers: u64,
+    /// The median of the accesses to GIC CPU interface registers.
+    pub gic_sysregs: u64,
+}
+
+/// The instructions of each path of each regulator, by regulator and path.
+pub type BudgetPaths = BTreeMap<String, BTreeMap<String, BudgetPath>>;
+
+/// Returns the instructions as a JSON result has them.
 #[must_use]
-pub fn json(all: &[(&'static str, Paths)]) -> Value {
-    let of = |paths: &Paths| -> Value {
-        let each = |(name, path): (&&str, &PathReport)| {
-            let Summary { min, median, max, .. } = path.instructions;
-            let one = json!({
-                "min": min, "median": median, "max": max, "n": path.n,
-                "barriers": path.barriers, "gic_sysregs": path.gic_sysregs,
-            });
-            ((*name).to_owned(), one)
-        };
-        Value::Object(paths.iter().map(each).collect())
+pub fn record(all: &[(&'static str, Paths)]) -> BudgetPaths {
+    let path = |(name, path): (&&str, &PathReport)| {
+        let PathReport { n, barriers, gic_sysregs, .. } = *path;
+        let Summary { min, median, max, .. } = path.instructions;
+        ((*name).to_owned(), BudgetPath { min, median, max, n, barriers, gic_sysregs })
     };
-    let mut json = all.first().map_or(Value::Null, |(_, paths)| of(paths));
-    for (name, paths) in all.iter().skip(1) {
-        json[*name] = of(paths);
-    }
-    json
+    all.iter().map(|(name, paths)| ((*name).to_owned(), paths.iter().map(path).collect())).collect()
 }
 
 /// For a person: least, median and most, and what each regulator's median has on top of the static

@@ -128,7 +128,7 @@ fn hypervisor(json: bool, environment: &Environment) -> Result {
         let new = format!("memory = \"{size}\"");
         with(&one_vcpu, ["memory = \"2MiB\"", &new], size, &scratch)
     };
-    let figures = measure(Needs {
+    let mut figures = measure(Needs {
         scratch: &scratch,
         systems: &Systems {
             paths_gicv2: with(
@@ -156,13 +156,12 @@ fn hypervisor(json: bool, environment: &Environment) -> Result {
     let budgets = paths::run(&lab, false, &CountBar::new("running", paths::runs(false)))?;
     let judged = Judged::new(paths::statements(&budgets), &[], true);
     let mut out = screen::stdout();
-    let mut result = serde_json::to_value(&figures).context(|| "write the figures")?;
+    figures.budgets = paths::record(&budgets);
+    figures.build = build_id::of_checkout().map(str::to_owned);
     if json {
-        result["budgets"] = paths::json(&budgets);
-        result["build"] = build_id::of_checkout().into();
-        writeln!(out, "{:#}", weir_report::versioned(result))?;
+        writeln!(out, "{:#}", weir_report::versioned(figures))?;
     } else {
-        writeln!(out, "{}", results::of_hypervisor(&result))?;
+        writeln!(out, "{}", results::of_hypervisor(&figures))?;
         writeln!(out, "{}\ncompiled by {}", paths::text(&budgets), figures.compiler)?;
         for failure in &judged.failures {
             writeln!(out, "does not hold: {failure}")?;

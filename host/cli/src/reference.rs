@@ -3,7 +3,10 @@
 
 use crate::{
     analyze::{AnalyzedFile, RefusedAnalysis},
-    bench::{clock::ClockSpeed, mapping::MappingCost, memory::MemoryCost},
+    bench::{
+        clock::ClockSpeed, engine::EngineReport, flows::FlowsBench, mapping::MappingCost,
+        memory::MemoryCost,
+    },
     build::BuiltImage,
     check::{CheckedFile, RefusedFile},
     explain::Explained,
@@ -186,7 +189,7 @@ const fn of<T: JsonSchema>() -> SchemaOf {
 
 /// The commands and files whose JSON has types: whether it is a list, and the types of the object
 /// or of each object in the list.
-static OUTPUTS: [(&str, bool, &[SchemaOf]); 22] = [
+static OUTPUTS: [(&str, bool, &[SchemaOf]); 25] = [
     ("check", true, &[of::<CheckedFile>(), of::<RefusedFile>()]),
     ("plan", false, &[of::<Planned>(), of::<Unplanned>(), of::<RefusedFile>()]),
     ("analyze", false, &[of::<AnalyzedFile>(), of::<RefusedAnalysis>()]),
@@ -202,6 +205,9 @@ static OUTPUTS: [(&str, bool, &[SchemaOf]); 22] = [
     ("simulate run", false, &[of::<SimulationRecord>()]),
     ("simulate run --compare", true, &[of::<Variant>()]),
     ("simulate dram", false, &[of::<DramRun>()]),
+    ("bench hypervisor", false, &[of::<Figures>()]),
+    ("bench flows", false, &[of::<FlowsBench>()]),
+    ("bench engine", false, &[of::<EngineReport>()]),
     ("bench mapping", true, &[of::<MappingCost>()]),
     ("bench clock", true, &[of::<ClockSpeed>()]),
     ("bench memory", true, &[of::<MemoryCost>()]),

@@ -5,12 +5,22 @@
 //! are what `weir bench .. --json`, `weir reproduce .. --json` and `./weir test qemu --losses` gave.
 
 use crate::{
-    bench::{self, engine, mapping::HEADER},
+    bench::{
+        clock::{self, ClockSpeed},
+        copies,
+        engine::{self, EngineReport, PhaseRow},
+        flows::{FlowsBench, MeasuredFlow, SystemRun},
+        mapping::{self, MappingCost},
+        memory::{self, MemoryCost},
+        table3::Table3Run,
+    },
     build_id,
     environment::Environment,
     failure::{Context, Failure, Result},
     screen,
+    simulate::compare::Variant,
 };
+use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value;
 use std::{
     fmt::Write as _,
@@ -18,8 +28,14 @@ use std::{
     io::Write as _,
     path::{Path, PathBuf},
 };
-use weir_experiments::{EXPERIMENTS, hypervisor};
+use weir_analysis::{system::OtherVms, verdict::Verdict};
+use weir_experiments::{
+    EXPERIMENTS, Table3Flow,
+    hypervisor::{self, Figures, PathFigures, WholeFigure},
+    throttling::paths::{BAO, PATHS},
+};
 use weir_report::TextTable;
+use weir_runner::elf::SectionSizes;
 
 mod reproduced;
 
@@ -131,24 +147,45 @@ impl Rows {
     }
 }
 
+/// The losses of the victims that the tests of attacks measured.
+#[derive(Deserialize)]
+struct Losses {
+    tests: Vec<TestLosses>,
+}
+
+#[derive(Deserialize)]
+struct TestLosses {
+    test: String,
+    losses: Vec<Loss>,
+}
+
+#[derive(Deserialize)]
+struct Loss {
+    attacker: String,
+    core: String,
+    what: String,
+    measured: u64,
+    limit: u64,
+}
+
 /// Returns the tables of what `weir bench hypervisor` measured, with a heading each, for the
 /// terminal.
-pub fn of_hypervisor(json: &Value) -> String {
+pub fn of_hypervisor(figures: &Figures) -> String {
     let tables = [
-        ("EL2 instructions per path, median", paths(json)),
-        ("The same with GICv2", paths_gicv2(&json["gicv2"])),
-        ("Other paths", other_paths(json)),
-        ("Boot and size", whole(json)),
-        ("Sections", sections(json)),
-        ("Largest symbols", symbols(json)),
-        ("Interrupts masked while VMs run", masked(json)),
+        ("EL2 instructions per path, median", paths(figures)),
+        ("The same with GICv2", paths_gicv2(figures)),
+        ("Other paths", other_paths(figures)),
+        ("Boot and size", whole(figures)),
+        ("Sections", sections(figures)),
+        ("Largest symbols", symbols(figures)),
+        ("Interrupts masked while VMs run", masked(figures)),
     ];
     let each = tables.map(|(heading, rows)| format!("{heading}:\n{}\n", rows.0));
     each.join("\n")
 }
 
 impl Results {
-    fn file(&self, name: &str) -> Result<Value> {
+    fn file<T: DeserializeOwned>(&self, name: &str) -> Result<T> {
         let path = self.folder.join(name).with_extension("json");
         let text = fs::read(&path).context(|| format!("read {}", path.display()))?;
         serde_json::from_slice(&text).context(|| format!("read {}", path.display()))
@@ -158,7 +195,7 @@ impl Results {
     fn of_other_builds(&self, build: &str) -> Result<Vec<(String, String)>> {
         let mut others = Vec::new();
         for name in of_a_build() {
-            let file = self.file(&name)?;
+            let file: Value = self.file(&name)?;
             match file["build"].as_str() {
                 Some(own) if own == build => {}
                 Some(other) => others.push((name, format!("the hypervisor's build {other}"))),
@@ -180,7 +217,7 @@ impl Results {
     fn table(&self, name: &str) -> Result<String> {
         Ok(match name {
             "paths" => paths(&self.file("hypervisor")?),
-            "paths-gicv2" => paths_gicv2(&self.file("hypervisor")?["gicv2"]),
+            "paths-gicv2" => paths_gicv2(&self.file("hypervisor")?),
             "other-paths" => other_paths(&self.file("hypervisor")?),
             "budgets" => budgets(&self.file("hypervisor")?),
             "whole" => whole(&self.file("hypervisor")?),
@@ -195,10 +232,10 @@ impl Results {
             "table3" => table3(&self.file("engine")?),
             "table3-runs" => table3_runs(&self.file("engine")?),
             "copies" => copies(&self.file("engine")?),
-            "mapping" => mapping(&self.file("mapping")?),
-            "clock" => clock(&self.file("clock")?),
-            "memory" => memory(&self.file("memory")?),
-            "simulate-isolation" => slowdowns(&self.file("simulate-isolation")?),
+            "mapping" => mapping(&self.file::<Vec<_>>("mapping")?),
+            "clock" => clock(&self.file::<Vec<_>>("clock")?),
+            "memory" => memory(&self.file::<Vec<_>>("memory")?),
+            "simulate-isolation" => slowdowns(&self.file::<Vec<_>>("simulate-isolation")?),
             "coverage" => reproduced::coverage(&self.reproduced()?),
             "deviations" => reproduced::deviations(&self.reproduced()?),
             "experiments" => reproduced::experiments(&self.reproduced()?),
@@ -234,24 +271,15 @@ fn grouped(number: u64) -> String {
     text
 }
 
-/// A count of the JSON; a dash if there is none.
-fn count(value: &Value) -> String {
-    value.as_u64().map_or_else(|| "-".to_owned(), grouped)
+/// A number, or a dash.
+fn number(value: Option<u64>) -> String {
+    value.map_or_else(|| "-".to_owned(), grouped)
 }
 
 fn ratio(weir: u64, bao: u64) -> String {
     #[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
     let ratio = weir as f64 / bao as f64;
     format!("{ratio:.2}")
-}
-
-/// The values of a list in an object; none if it has no such list.
-fn list<'a>(json: &'a Value, key: &str) -> impl Iterator<Item = &'a Value> + Clone {
-    json[key].as_array().into_iter().flatten()
-}
-
-fn text(value: &Value) -> String {
-    value.as_str().unwrap_or_default().to_owned()
 }
 
 /// Names of figures above the peer's are bold.
@@ -265,34 +293,37 @@ fn compared(what: &str, weir: u64, bao: Option<u64>) -> [String; 4] {
     if bao.is_some_and(|bao| weir >= bao) { cells.map(|cell| format!("**{cell}**")) } else { cells }
 }
 
-fn median(json: &Value, path: &str) -> u64 {
-    json["el2_instructions"][path]["median"].as_u64().unwrap_or_default()
+fn median(paths: &PathFigures, path: &str) -> u64 {
+    paths.el2_instructions.get(path).map_or(0, |path| path.median)
 }
 
-fn paths(json: &Value) -> Rows {
-    let counts = [("barriers", "barriers"), ("device", "device_accesses"), ("GIC", "gic_sysregs")];
-    compared_paths(json, &hypervisor::PATHS, &counts)
+fn paths(figures: &Figures) -> Rows {
+    compared_paths(&figures.paths, &hypervisor::PATHS, &["barriers", "device", "GIC"])
 }
 
 /// A GICv2 has no system registers.
-fn paths_gicv2(json: &Value) -> Rows {
-    let counts = [("barriers", "barriers"), ("device", "device_accesses")];
-    compared_paths(json, &hypervisor::PATHS_GICV2, &counts)
+fn paths_gicv2(figures: &Figures) -> Rows {
+    compared_paths(&figures.gicv2, &hypervisor::PATHS_GICV2, &["barriers", "device"])
 }
 
-fn compared_paths(json: &Value, paths: &[hypervisor::Path], counts: &[(&str, &str)]) -> Rows {
-    let mut header = vec!["path", "weir", "Bao", "weir/Bao"];
-    header.extend(counts.iter().map(|(title, _)| title));
+/// The medians of barriers, device accesses and GIC system registers of a path.
+fn counts(of: &PathFigures, path: &str) -> [String; 3] {
+    [&of.barriers, &of.device_accesses, &of.gic_sysregs]
+        .map(|counts| number(counts.get(path).copied()))
+}
+
+fn compared_paths(of: &PathFigures, paths: &[hypervisor::Path], columns: &[&str]) -> Rows {
+    let header = [&["path", "weir", "Bao", "weir/Bao"], columns].concat();
     let mut rows = Rows::new(&header, 1);
     for hypervisor::Path { key, what, bao, .. } in paths {
-        let mut row = compared(what, median(json, key), *bao).to_vec();
-        row.extend(counts.iter().map(|(_, of)| count(&json[of][key])));
+        let mut row = compared(what, median(of, key), *bao).to_vec();
+        row.extend(counts(of, key).into_iter().take(columns.len()));
         rows.row(&row);
     }
     rows
 }
 
-fn other_paths(json: &Value) -> Rows {
+fn other_paths(figures: &Figures) -> Rows {
     let header = ["path", "median", "minimum", "maximum", "barriers", "device", "GIC"];
     let mut rows = Rows::new(&header, 1);
     for (key, what) in [
@@ -302,11 +333,12 @@ fn other_paths(json: &Value) -> Rows {
         ("eoi", "end of interrupt"),
         ("timer_program", "setting the virtual timer"),
     ] {
-        let path = &json["el2_instructions"][key];
+        let path = figures.paths.el2_instructions.get(key);
         let mut row = vec![what.to_owned()];
-        row.extend(["median", "min", "max"].map(|of| count(&path[of])));
-        let counts = ["barriers", "device_accesses", "gic_sysregs"];
-        row.extend(counts.map(|of| count(&json[of][key])));
+        row.extend(
+            [path.map(|it| it.median), path.map(|it| it.min), path.map(|it| it.max)].map(number),
+        );
+        row.extend(counts(&figures.paths, key));
         rows.row(&row);
     }
     rows
@@ -314,74 +346,77 @@ fn other_paths(json: &Value) -> Rows {
 
 const REGULATORS: [&str; 4] = ["static", "pool", "memguard", "compensation"];
 
-fn budgets(json: &Value) -> Rows {
-    let mut header = vec!["path"];
-    header.extend(REGULATORS);
-    header.push("Bao, static");
+fn budgets(figures: &Figures) -> Rows {
+    let header = [&["path"], &REGULATORS[..], &["Bao, static"]].concat();
     let mut rows = Rows::new(&header, 1);
-    for (path, what) in weir_experiments::throttling::paths::PATHS {
+    for (path, what) in PATHS {
         let mut row = vec![format!("`{path}`: {what}")];
         for regulator in REGULATORS {
-            let budgets = &json["budgets"];
-            let paths = if regulator == "static" { budgets } else { &budgets[regulator] };
-            let [min, median, max] = ["min", "median", "max"].map(|of| count(&paths[path][of]));
-            let same = min == max;
-            row.push(if same { median } else { format!("{min}, {median}, {max}") });
+            let its = figures.budgets.get(regulator).and_then(|paths| paths.get(path));
+            row.push(its.map_or_else(
+                || "-".to_owned(),
+                |its| {
+                    let [min, median, max] = [its.min, its.median, its.max].map(grouped);
+                    if min == max { median } else { format!("{min}, {median}, {max}") }
+                },
+            ));
         }
-        let bao = weir_experiments::throttling::paths::BAO.iter().find(|(bao, _)| *bao == path);
-        row.push(bao.map_or_else(|| "-".to_owned(), |(_, bao)| grouped(*bao)));
+        let bao = BAO.iter().find(|(bao, _)| *bao == path);
+        row.push(number(bao.map(|(_, bao)| *bao)));
         rows.row(&row);
     }
     rows
 }
 
-fn whole(json: &Value) -> Rows {
+fn whole(figures: &Figures) -> Rows {
     let mut rows = Rows::new(&["", "weir", "Bao", "weir/Bao"], 1);
-    for (pointer, what, bao) in hypervisor::WHOLE {
-        // Results of an older build can lack it.
-        if let Some(weir) = json.pointer(pointer).and_then(Value::as_u64) {
-            rows.row(&compared(what, weir, bao));
-        }
+    for WholeFigure { what, weir, bao, .. } in figures.whole() {
+        rows.row(&compared(what, weir, bao));
     }
     rows
 }
 
-fn masked(json: &Value) -> Rows {
+fn masked(figures: &Figures) -> Rows {
     let mut rows = Rows::new(&["system", "path", "instructions"], 2);
-    for masked in json["masked"].as_object().into_iter().flat_map(|masked| masked.values()) {
-        let system = format!("`{}`", text(&masked["system"]));
-        rows.row(&[system, format!("`{}`", text(&masked["path"])), count(&masked["instructions"])]);
+    for masked in figures.masked.values() {
+        let system = format!("`{}`", masked.system);
+        rows.row(&[system, format!("`{}`", masked.path), grouped(masked.instructions)]);
     }
     rows
 }
 
-fn sections(json: &Value) -> Rows {
+fn sections(figures: &Figures) -> Rows {
     let mut rows = Rows::new(&["section", "full system, bytes", "minimal system, bytes"], 1);
-    for (key, what) in hypervisor::SECTIONS {
-        rows.row(&[what.to_owned(), count(&json[key]), count(&json["minimal"][key])]);
+    let sections: [(&str, fn(&SectionSizes) -> u64); 4] = [
+        ("executable", |sizes| sizes.text),
+        ("read-only data", |sizes| sizes.rodata),
+        ("initialized data", |sizes| sizes.data),
+        ("zeroed data and stacks", |sizes| sizes.bss),
+    ];
+    for (what, bytes) in sections {
+        let of = |sizes| grouped(bytes(sizes));
+        rows.row(&[what.to_owned(), of(&figures.sizes), of(&figures.minimal)]);
     }
     rows
 }
 
 /// The ten largest functions and statics of the full system.
-fn symbols(json: &Value) -> Rows {
+fn symbols(figures: &Figures) -> Rows {
     let mut rows = Rows::new(&["symbol", "bytes"], 1);
-    for symbol in list(json, "largest_symbols").take(10) {
-        rows.row(&[format!("`{}`", text(&symbol["name"])), count(&symbol["bytes"])]);
+    for symbol in figures.largest_symbols.iter().take(10) {
+        rows.row(&[format!("`{}`", symbol.name), grouped(symbol.bytes)]);
     }
     rows
 }
 
-fn phases(json: &Value) -> Rows {
+fn phases(report: &FlowsBench) -> Rows {
     let mut rows = Rows::new(&["", "phase", "times", "min", "avg", "median", "max"], 2);
-    for phase in list(&json["phases"], "phases") {
-        let mut row = vec![text(&phase["name"]), text(&phase["action"]), count(&phase["count"])];
-        let none = phase["count"] == 0;
-        row.extend(
-            ["min", "avg", "median", "max"]
-                .map(|of| if none { "-".to_owned() } else { count(&phase["ns"][of]) }),
-        );
-        if phase["max_or_more"] == true {
+    for phase in &report.phases.phases {
+        let mut row = vec![phase.name.clone(), phase.action.clone(), grouped(phase.count as u64)];
+        let ns = phase.ns;
+        let durations = [ns.min, ns.avg, ns.median, ns.max];
+        row.extend(durations.map(|ns| number((phase.count > 0).then_some(ns))));
+        if phase.max_or_more {
             row[6].push_str(" or more");
         }
         rows.row(&row);
@@ -389,32 +424,31 @@ fn phases(json: &Value) -> Rows {
     rows
 }
 
-fn round_trips(json: &Value) -> Rows {
+fn round_trips(report: &FlowsBench) -> Rows {
     let mut rows = Rows::new(&["system", "min, ns", "avg, ns", "max, ns"], 1);
-    for trip in list(json, "round_trips") {
-        let mut row = vec![format!("`{}`", text(&trip["system"]))];
-        row.extend(["min_ns", "avg_ns", "max_ns"].map(|of| count(&trip[of])));
-        rows.row(&row);
+    for trip in &report.round_trips {
+        let [min, avg, max] = [trip.min_ns, trip.avg_ns, trip.max_ns].map(grouped);
+        rows.row(&[format!("`{}`", trip.system), min, avg, max]);
     }
     rows
 }
 
 /// A system, and the board if it is another than its own.
-fn of_system(system: &Value) -> String {
-    let name = text(&system["system"]);
-    match system["platform"].as_str() {
+fn of_system(system: &SystemRun) -> String {
+    let name = &system.system;
+    match &system.platform {
         Some(platform) => format!("`{name}` on `{platform}`"),
         None => format!("`{name}`"),
     }
 }
 
 /// The verdict of what was judged; a dash if nothing was.
-fn verdict(judged: &Value) -> String {
-    judged["verdict"].as_str().map_or_else(|| "-".to_owned(), |verdict| verdict.replace('-', " "))
+fn verdict(judged: Option<Verdict>) -> String {
+    judged.map_or_else(|| "-".to_owned(), |verdict| verdict.to_string())
 }
 
 /// Tasks, interrupts and memory budgets.
-fn others(json: &Value) -> Rows {
+fn others(report: &FlowsBench) -> Rows {
     let header = [
         "system",
         "VM",
@@ -427,20 +461,24 @@ fn others(json: &Value) -> Rows {
         "bound/max",
     ];
     let mut rows = Rows::new(&header, 4);
-    for system in list(json, "systems") {
-        for row in list(system, "others") {
-            let what = format!("{} {}", text(&row["kind"]), text(&row["name"]));
-            let vm = format!("`{}`", text(&row["vm"]));
-            let mut cells = vec![of_system(system), vm, what, verdict(row)];
-            cells.extend(["count", "limit", "bound", "observed_max"].map(|key| count(&row[key])));
-            cells.push(of_most(&row["bound"], row["observed_max"].as_u64().unwrap_or_default()));
+    for system in &report.systems {
+        for part in &system.others {
+            let what = format!("{} {}", part.kind, part.name);
+            let mut cells = vec![
+                of_system(system),
+                format!("`{}`", part.vm),
+                what,
+                verdict(Some(part.verdict)),
+            ];
+            cells.extend([part.count, part.limit, part.bound, part.observed_max].map(number));
+            cells.push(of_most(part.bound, part.observed_max.unwrap_or_default()));
             rows.row(&cells);
         }
     }
     rows
 }
 
-fn flows(json: &Value) -> Rows {
+fn flows(report: &FlowsBench) -> Rows {
     let header = [
         "system",
         "flow",
@@ -456,73 +494,71 @@ fn flows(json: &Value) -> Rows {
         "quiet/max",
     ];
     let mut rows = Rows::new(&header, 3);
-    for system in list(json, "systems") {
-        let flows: Vec<_> = list(system, "flows").collect();
-        let bounds = ["bound_ns", "quiet_bound_ns"];
-        let same = ["packets", "lost", "late", "deadline_ns", bounds[0], bounds[1]];
-        // All but the last cell and the ratios, which depend on the maximum.
-        let row_of = |name: String, flow: &Value| {
-            let mut row = vec![of_system(system), name, verdict(flow)];
-            row.extend(same.map(|key| count(&flow[key])));
+    for system in &report.systems {
+        // All but the name and what depends on the maximum.
+        let same = |flow: &MeasuredFlow| {
+            let counts = [Some(flow.packets), Some(flow.lost), Some(flow.late)];
+            (flow.verdict, counts, [flow.deadline_ns, flow.bound_ns, flow.quiet_bound_ns])
+        };
+        let row_of = |name: String, flow: &MeasuredFlow, maximum: String, most: u64| {
+            let (judged, counts, times) = same(flow);
+            let mut row = vec![of_system(system), name, verdict(judged)];
+            row.extend(counts.into_iter().chain(times).map(number));
+            row.push(maximum);
+            row.extend([flow.bound_ns, flow.quiet_bound_ns].map(|bound| of_most(bound, most)));
             row
         };
         // Flows that are alike are one line, with the range of their maxima.
-        let alike = |key: &str| flows.iter().all(|flow| flow[key] == flows[0][key]);
-        if flows.len() > 3 && alike("verdict") && same.into_iter().all(alike) {
-            let maxima = || flows.iter().filter_map(|flow| flow["observed_max_ns"].as_u64());
+        let flows = &system.flows;
+        if flows.len() > 3 && flows.iter().all(|flow| same(flow) == same(&flows[0])) {
+            let maxima = || flows.iter().map(|flow| flow.observed_max_ns);
             let [least, most] = [maxima().min(), maxima().max()].map(Option::unwrap_or_default);
-            let mut row = row_of(format!("{}, each", flows.len()), flows[0]);
-            row.push(format!("{} to {}", grouped(least), grouped(most)));
-            row.extend(bounds.map(|bound| of_most(&flows[0][bound], most)));
-            rows.row(&row);
+            let range = format!("{} to {}", grouped(least), grouped(most));
+            rows.row(&row_of(format!("{}, each", flows.len()), &flows[0], range, most));
             continue;
         }
         for flow in flows {
-            let mut row = row_of(format!("`{}`", text(&flow["name"])), flow);
-            row.push(count(&flow["observed_max_ns"]));
-            let most = flow["observed_max_ns"].as_u64().unwrap_or_default();
-            row.extend(bounds.map(|bound| of_most(&flow[bound], most)));
-            rows.row(&row);
+            let most = flow.observed_max_ns;
+            rows.row(&row_of(format!("`{}`", flow.name), flow, grouped(most), most));
         }
     }
     rows
 }
 
 /// Returns the bound as a multiple of the observed maximum; a dash without one.
-fn of_most(bound: &Value, most: u64) -> String {
-    bound.as_u64().map_or_else(|| "-".to_owned(), |bound| ratio(bound, most))
+fn of_most(bound: Option<u64>, most: u64) -> String {
+    bound.map_or_else(|| "-".to_owned(), |bound| ratio(bound, most))
 }
 
 /// The slowdown of the first VM in each variant that `weir simulate run --compare` simulates.
-fn slowdowns(json: &Value) -> Rows {
+fn slowdowns(variants: &[Variant]) -> Rows {
     let mut rows = Rows::new(&["variant", "slowdown of the walk"], 1);
-    for variant in json.as_array().into_iter().flatten() {
-        let slowdown = variant["vms"][0]["slowdown"].as_f64();
+    for variant in variants {
+        let slowdown = variant.vms.first().and_then(|vm| vm.slowdown);
         let slowdown = slowdown.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.3}"));
-        rows.row(&[text(&variant["variant"]), slowdown]);
+        rows.row(&[variant.variant.clone(), slowdown]);
     }
     rows
 }
 
 /// Table II of rt-virtio next to what a core and the engine take.
-fn table2(json: &Value) -> Rows {
+fn table2(report: &EngineReport) -> Rows {
     let header = engine::header();
     let mut rows = Rows::new(&header.iter().map(String::as_str).collect::<Vec<_>>(), 2);
-    let phases = list(json, "table2");
-    for phase in phases.clone().chain([&engine::sum(phases)]) {
-        rows.row(&engine::row(phase, count));
+    for phase in report.table2.iter().chain([&PhaseRow::sum(&report.table2)]) {
+        rows.row(&phase.row(number));
     }
     rows
 }
 
 /// A flow of Table III: MB/s and KiB.
-fn flow_of(flow: &Value) -> [String; 2] {
-    [("bandwidth", 1_000_000), ("size", 1024)]
-        .map(|(key, unit)| grouped(flow[key].as_u64().unwrap_or_default() / unit))
+fn flow_of(flow: Table3Flow) -> [String; 2] {
+    let (megabytes, kib) = flow.in_table();
+    [megabytes, kib].map(grouped)
 }
 
 /// Table III of rt-virtio next to weir's analysis with the paper's constants.
-fn table3(json: &Value) -> Rows {
+fn table3(report: &EngineReport) -> Rows {
     let header = [
         "MB/s",
         "KiB",
@@ -532,17 +568,17 @@ fn table3(json: &Value) -> Rows {
         "weir: period, equations as printed",
     ];
     let mut rows = Rows::new(&header, 0);
-    for flow in list(json, "table3") {
+    for flow in report.table3.iter().map(|row| row.flow) {
         let mut row = flow_of(flow).to_vec();
-        let keys = ["measured_ns", "published_ns", "table3_ns", "printed_ns"];
-        row.extend(keys.map(|key| count(&flow[key])));
+        let times = [flow.measured_ns, flow.published_ns, flow.table3_ns, flow.printed_ns];
+        row.extend(times.map(grouped));
         rows.row(&row);
     }
     rows
 }
 
 /// Its flows in weir's runs.
-fn table3_runs(json: &Value) -> Rows {
+fn table3_runs(report: &EngineReport) -> Rows {
     let header = [
         "moved by",
         "other VMs",
@@ -558,19 +594,18 @@ fn table3_runs(json: &Value) -> Rows {
     ];
     let mut rows = Rows::new(&header, 3);
     for (path, what) in [("dma", "the engine"), ("broker", "the core")] {
-        for (others, may) in [("quiet", "do nothing"), ("active", "do what they may")] {
-            for flow in list(json, "table3") {
-                let is_its = |run: &&Value| run["path"] == path && run["others"] == others;
-                for run in list(flow, "runs").filter(is_its) {
-                    let mut row = vec![what.to_owned(), may.to_owned(), verdict(run)];
-                    row.extend(flow_of(flow));
-                    let (period, published) = (&run["period_ns"], &flow["published_ns"]);
-                    row.extend([count(period), count(published)]);
-                    let both = period.as_u64().zip(published.as_u64());
-                    row.push(both.map_or_else(|| "-".to_owned(), |(its, of)| ratio(its, of)));
-                    let keys = ["packets", "observed_max_ns", "bound_ns"];
-                    row.extend(keys.map(|key| count(&run[key])));
-                    rows.row(&row);
+        let others = [(OtherVms::Quiet, "do nothing"), (OtherVms::Active, "do what they may")];
+        for (others, may) in others {
+            for row in &report.table3 {
+                let is_its = |run: &&Table3Run| run.path == path && run.others == others;
+                for run in row.runs.iter().filter(is_its) {
+                    let mut cells = vec![what.to_owned(), may.to_owned(), verdict(run.verdict)];
+                    cells.extend(flow_of(row.flow));
+                    let (period, published) = (run.period_ns, row.flow.published_ns);
+                    cells.extend([grouped(period), grouped(published), ratio(period, published)]);
+                    cells.extend([grouped(run.packets), grouped(run.observed_max_ns)]);
+                    cells.push(number(run.bound_ns));
+                    rows.row(&cells);
                 }
             }
         }
@@ -580,98 +615,92 @@ fn table3_runs(json: &Value) -> Rows {
 
 /// Chunks by the core and by the engine; in bold, that of the size from which on the engine takes
 /// no longer.
-fn copies(json: &Value) -> Rows {
-    let mut rows = Rows::new(&engine::copies_header(), 0);
-    let crossover = bench::copies::crossover(&json["copies"]);
-    for copy in list(json, "copies") {
-        let is_crossover = copy["size"].as_u64() == crossover;
+fn copies(report: &EngineReport) -> Rows {
+    let mut rows = Rows::new(&copies::HEADER, 0);
+    let crossover = copies::crossover(&report.copies);
+    for copy in &report.copies {
+        let is_crossover = Some(copy.size) == crossover;
         let bold = |text: String| if is_crossover { format!("**{text}**") } else { text };
-        rows.row(&engine::copies_row(copy, count).map(bold));
+        rows.row(&copy.row(number).map(bold));
     }
     rows
 }
 
 /// What the tests `qemu_attacks_PART` measured.
-fn losses(json: &Value, part: &str) -> Rows {
+fn losses(attacks: &Losses, part: &str) -> Rows {
     let header = ["attacker", "its core", "test", "the victim loses", "measured", "limit"];
     let mut rows = Rows::new(&header, 4);
     let module = format!("qemu_attacks_{part}::");
-    for test in list(json, "tests") {
-        let name = text(&test["test"]);
-        let Some(name) = name.strip_prefix(&module) else { continue };
-        for loss in list(test, "losses") {
+    for TestLosses { test, losses } in &attacks.tests {
+        let Some(name) = test.strip_prefix(&module) else { continue };
+        for Loss { attacker, core, what, measured, limit } in losses {
             rows.row(&[
-                format!("`{}`", text(&loss["attacker"])),
-                text(&loss["core"]),
+                format!("`{attacker}`"),
+                core.clone(),
                 format!("`{name}`"),
-                text(&loss["what"]),
-                count(&loss["measured"]),
-                count(&loss["limit"]),
+                what.clone(),
+                grouped(*measured),
+                grouped(*limit),
             ]);
         }
     }
     rows
 }
 
-fn mapping(json: &Value) -> Rows {
-    let mut rows = Rows::new(&HEADER, 0);
-    for row in json.as_array().into_iter().flatten() {
-        let ratio = |key: &str| format!("{:.3}", row[key].as_f64().unwrap_or_default());
+fn mapping(costs: &[MappingCost]) -> Rows {
+    let mut rows = Rows::new(&mapping::HEADER, 0);
+    for cost in costs {
         rows.row(&[
-            count(&row["mib"]),
-            count(&row["native_instructions"]),
-            count(&row["colored_instructions"]),
-            ratio("ratio"),
-            count(&row["native_setup_instructions"]),
-            count(&row["colored_setup_instructions"]),
-            ratio("ratio_with_setup"),
-            count(&row["block_instructions"]),
+            grouped(cost.mib),
+            grouped(cost.native_instructions),
+            grouped(cost.colored_instructions),
+            format!("{:.3}", cost.ratio),
+            grouped(cost.native_setup_instructions),
+            grouped(cost.colored_setup_instructions),
+            format!("{:.3}", cost.ratio_with_setup),
+            grouped(cost.block_instructions),
         ]);
     }
     rows
 }
 
-fn clock(json: &Value) -> Rows {
-    let mut rows = Rows::new(&bench::clock::HEADER, 0);
-    for row in json.as_array().into_iter().flatten() {
-        let ratio = row["host_s_per_virtual_s"].as_f64().unwrap_or_default();
+fn clock(speeds: &[ClockSpeed]) -> Rows {
+    let mut rows = Rows::new(&clock::HEADER, 0);
+    for speed in speeds {
         rows.row(&[
-            count(&row["quantum_ns"]),
-            count(&row["cores"]),
-            format!("{ratio:.2}"),
-            count(&row["mips"]),
-            count(&row["counting_mips"]),
+            grouped(speed.quantum_ns),
+            grouped(speed.cores),
+            format!("{:.2}", speed.host_s_per_virtual_s),
+            grouped(speed.mips),
+            grouped(speed.counting_mips),
         ]);
     }
     rows
 }
 
-fn memory(json: &Value) -> Rows {
-    let mut rows = Rows::new(&bench::memory::HEADER, 1);
-    for row in json.as_array().into_iter().flatten() {
-        let number = |key: &str| row[key].as_f64().unwrap_or_default();
-        let load = row["load_ns"].as_u64().unwrap_or_default();
-        let simulated = number("simulated_ns");
+fn memory(costs: &[MemoryCost]) -> Rows {
+    let mut rows = Rows::new(&memory::HEADER, 1);
+    for cost in costs {
         rows.row(&[
-            text(&row["memory"]),
-            count(&row["writers"]),
-            count(&row["load_ns"]),
-            format!("{simulated:.1}"),
-            format!("{:.3}", bench::memory::ratio(load, simulated)),
-            format!("{:.1}", number("host_s_per_virtual_s")),
-            format!("{:.1}", number("host_s_per_virtual_s_few_misses")),
-            format!("{:.1}", number("host_s_per_virtual_s_without")),
+            cost.memory.clone(),
+            grouped(cost.writers),
+            grouped(cost.load_ns),
+            format!("{:.1}", cost.simulated_ns),
+            format!("{:.3}", memory::ratio(cost.load_ns, cost.simulated_ns)),
+            format!("{:.1}", cost.host_s_per_virtual_s),
+            format!("{:.1}", cost.host_s_per_virtual_s_few_misses),
+            format!("{:.1}", cost.host_s_per_virtual_s_without),
         ]);
     }
     rows
 }
 
 /// The few figures of the first page.
-fn readme(json: &Value) -> Rows {
+fn readme(figures: &Figures) -> Rows {
     let mut rows = Rows::new(&["", "weir", "Bao"], 1);
     let bao = |key: &str| {
         let path = hypervisor::PATHS.iter().find(|path| path.key == key);
-        path.and_then(|path| path.bao).map_or_else(|| "-".to_owned(), grouped)
+        number(path.and_then(|path| path.bao))
     };
     let paths = |keys: &[&str], of: &dyn Fn(&str) -> String| {
         keys.iter().map(|key| of(key)).collect::<Vec<_>>().join("; ")
@@ -685,20 +714,11 @@ fn readme(json: &Value) -> Rows {
             &["gicd_isenabler_line", "gicd_ipriorityr_change"],
         ),
     ] {
-        let weir = paths(keys, &|key| grouped(median(json, key)));
+        let weir = paths(keys, &|key| grouped(median(&figures.paths, key)));
         rows.row(&[what.to_owned(), weir, paths(keys, &bao)]);
     }
-    for (pointer, what, bao) in hypervisor::WHOLE {
-        let short = [
-            "/boot_instructions",
-            "/boot_instructions_64_mib",
-            "/text_bytes",
-            "/minimal/text_bytes",
-        ];
-        let weir = json.pointer(pointer).filter(|_| short.contains(&pointer)).map(count);
-        if let Some(weir) = weir {
-            rows.row(&[what.to_owned(), weir, bao.map_or_else(|| "-".to_owned(), grouped)]);
-        }
+    for WholeFigure { what, weir, bao, .. } in figures.whole().filter(|it| it.in_readme) {
+        rows.row(&[what.to_owned(), grouped(weir), number(bao)]);
     }
     rows
 }

@@ -5,7 +5,7 @@ use crate::{
     trace::{file::Trace, words},
 };
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -66,20 +66,20 @@ fn without_transfer((bytes, ns): (u64, u64), bandwidth: u64) -> u64 {
 }
 
 /// Least, mean, median and greatest of what was measured, in ns.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Spread {
     /// The least.
-    min: u64,
+    pub min: u64,
     /// The mean.
-    avg: u64,
+    pub avg: u64,
     /// The median.
-    median: u64,
+    pub median: u64,
     /// The greatest.
-    max: u64,
+    pub max: u64,
 }
 
 /// The overheads of a run in a JSON result.
-#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct OverheadsRecord {
     /// Packets that arrived.
     pub packets: usize,
@@ -98,12 +98,12 @@ pub struct OverheadsRecord {
 }
 
 /// The durations of a phase in a JSON result.
-#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct PhaseRecord {
     /// The name of the phase.
-    pub name: &'static str,
+    pub name: String,
     /// The meaning of the phase.
-    pub action: &'static str,
+    pub action: String,
     /// How often it occurred.
     pub count: usize,
     /// The durations in ns.
@@ -377,8 +377,8 @@ impl MeasuredOverheads {
         let phases = Phase::ALL.map(|phase| {
             let spread = self.spread(phase);
             PhaseRecord {
-                name: phase.name(),
-                action: phase.action(),
+                name: phase.name().to_owned(),
+                action: phase.action().to_owned(),
                 count: self.phases.get(&phase).map_or(0, Vec::len),
                 ns: spread,
                 max_or_more: self.is_open(phase),

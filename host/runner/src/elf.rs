@@ -7,13 +7,14 @@ use object::{
     elf::{FileHeader64, SHF_ALLOC, SHF_EXECINSTR, SHF_WRITE, SHT_NOBITS},
     read::elf::{ElfFile, SectionHeader},
 };
-use serde::Serialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use weir_image::{Failure, Result, failure::Context};
 
 /// Bytes in memory, by what the sections are for. Each section that is loaded counts once, with the
 /// padding inside of it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SectionSizes {
     /// Executable sections. It is the `.text` line of `size -A`; the default (Berkeley) form of
     /// `size` adds the read-only data to it.
@@ -31,7 +32,7 @@ pub struct SectionSizes {
 }
 
 /// A function or a static.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Symbol {
     /// Its name, demangled.
     pub name: String,

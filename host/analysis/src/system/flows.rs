@@ -15,6 +15,8 @@ use crate::{
     },
     verdict::Missing,
 };
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use weir_model::{
     Code, Fault, Timing,
     timing::{Crossover, Entity, FilePlace, MeasuredOn, Movers, OverheadTable},
@@ -46,8 +48,9 @@ pub struct FlowsInput {
     tail: Nanos,
 }
 
-/// What the VMs do that have no part in a packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The behavior of the VMs that have no part in a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
 pub enum OtherVms {
     /// All that they may: their cores hold the locks of devices, and they send control packets and
     /// packets of other flows. Every verdict and every run is judged with this.

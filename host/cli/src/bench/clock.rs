@@ -11,7 +11,7 @@ use crate::{
     screen,
 };
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::{
     fmt::Write as _,
     fs,
@@ -39,19 +39,19 @@ const TIMES: u32 = 2;
 const LIMIT: &str = "600";
 
 /// The speed of a machine whose cores are all busy.
-#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct ClockSpeed {
     /// The most by which the clocks of two running cores may be apart, in ns.
-    quantum_ns: u64,
+    pub quantum_ns: u64,
     /// The number of cores.
-    cores: u64,
+    pub cores: u64,
     /// Seconds of the host for a second of virtual time.
-    host_s_per_virtual_s: f64,
+    pub host_s_per_virtual_s: f64,
     /// Millions of instructions of all cores in a second of the host.
-    mips: u64,
+    pub mips: u64,
     /// The same for the same work under QEMU's instruction counting (`-icount shift=0,sleep=off`),
     /// which runs one core at a time on one clock for all.
-    counting_mips: u64,
+    pub counting_mips: u64,
 }
 
 /// Measures and prints. Figures depend on the host and its load.

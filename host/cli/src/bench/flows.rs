@@ -9,15 +9,20 @@ use crate::{
     run::options,
     screen,
 };
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use std::{fs, io::Write, iter::zip, path::Path, time::Duration};
-use weir_analysis::system::quiet_bounds;
+use weir_analysis::{system::quiet_bounds, verdict::Verdict};
 use weir_model::{Timing, platform::Machine};
-use weir_report::{overheads::measured, table, trace::file::NAME};
+use weir_report::{
+    overheads::{OverheadsRecord, measured},
+    table,
+    trace::file::NAME,
+};
 use weir_runner::{
     Run, RunOptions, SilentConsole,
     findings::Finding,
-    report::{FlowRun, VmRun},
+    report::{End, FlowRun, VmRun},
     watch_signals,
 };
 
@@ -87,28 +92,119 @@ const PHASES: &str = "flows-overheads";
 const PING: &str = "flows-pingpong";
 const LINUX_PING: &str = "flows-linux-latency";
 
+/// The figures of `weir bench flows`.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct FlowsBench {
+    /// The build of the hypervisor.
+    pub build: Option<String>,
+    /// The systems, in the order of their runs.
+    pub systems: Vec<SystemRun>,
+    /// The phases of a packet.
+    pub phases: OverheadsRecord,
+    /// The round trips of messages.
+    pub round_trips: Vec<RoundTrip>,
+}
+
+/// What the run of a system showed.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct SystemRun {
+    /// The name of the system's file.
+    pub system: String,
+    /// The board, if it is another than the file's.
+    pub platform: Option<String>,
+    /// The exit status of the run.
+    pub status: u8,
+    /// Why the run ended.
+    pub ended_by: End,
+    /// The verdict on the run.
+    pub verdict: Option<String>,
+    /// The flows.
+    pub flows: Vec<MeasuredFlow>,
+    /// The tasks, interrupts and memory budgets.
+    pub others: Vec<MeasuredPart>,
+}
+
+/// What a run showed of a flow. A flow without deadline and bound has no verdict.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct MeasuredFlow {
+    /// The name of the flow.
+    pub name: String,
+    /// Packets that arrived.
+    pub packets: u64,
+    /// Packets that were lost.
+    pub lost: u64,
+    /// Packets that arrived after their deadline.
+    pub late: u64,
+    /// The deadline in ns.
+    pub deadline_ns: Option<u64>,
+    /// The bound on the latency in ns.
+    pub bound_ns: Option<u64>,
+    /// The part of the bound that the other VMs have no part in, in ns.
+    pub quiet_bound_ns: Option<u64>,
+    /// The greatest latency in ns.
+    pub observed_max_ns: u64,
+    /// The verdict.
+    pub verdict: Option<Verdict>,
+    /// The reason of a verdict other than `holds`.
+    pub reason: Option<String>,
+}
+
+/// What a run showed of a task or an interrupt, in ns, or of a memory budget, in accesses per
+/// period.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct MeasuredPart {
+    /// The name of the VM.
+    pub vm: String,
+    /// The kind: `task`, `interrupt` or `budget`.
+    pub kind: String,
+    /// The name.
+    pub name: String,
+    /// The number of activations, interrupts or periods.
+    pub count: Option<u64>,
+    /// The deadline or the budget.
+    pub limit: Option<u64>,
+    /// The bound on the response time, the delay or the accesses.
+    pub bound: Option<u64>,
+    /// The observed maximum.
+    pub observed_max: Option<u64>,
+    /// The verdict.
+    pub verdict: Verdict,
+}
+
+/// The round trips of messages of a system, in ns.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct RoundTrip {
+    /// The name of the system's file.
+    pub system: String,
+    /// The least.
+    pub min_ns: u64,
+    /// The mean.
+    pub avg_ns: u64,
+    /// The greatest.
+    pub max_ns: u64,
+}
+
 /// Runs all of them and prints the figures.
 pub fn run(json: bool, environment: &Environment) -> Result {
     let bar = CountBar::new("running", SYSTEMS.len() as u64);
-    let (mut systems, mut round_trips, mut phases) = (Vec::new(), Vec::new(), Value::Null);
+    let (mut systems, mut round_trips, mut phases) = (Vec::new(), Vec::new(), None);
     for case in SYSTEMS {
         let Case { name, platform, .. } = case;
         let file = environment.system(name)?;
         let outcome = exactly(&file, &case, environment)?;
         let directory = &outcome.directory;
         let quiet = quiet_bounds(&load(&file, platform, Machine::Qemu, environment)?);
-        let flows: Vec<_> = zip(&outcome.report.flows, quiet).map(described).collect();
-        systems.push(json!({
-            "system": name,
-            "platform": platform,
-            "status": outcome.status,
-            "ended_by": outcome.report.ended_by,
-            "verdict": outcome.report.verdict,
-            "flows": flows,
-            "others": outcome.report.vms.iter().flat_map(others).collect::<Vec<_>>(),
-        }));
+        systems.push(SystemRun {
+            system: name.to_owned(),
+            platform: platform.map(str::to_owned),
+            status: outcome.status,
+            ended_by: outcome.report.ended_by,
+            verdict: outcome.report.verdict.map(str::to_owned),
+            flows: zip(&outcome.report.flows, quiet).map(MeasuredFlow::new).collect(),
+            others: outcome.report.vms.iter().flat_map(MeasuredPart::of).collect(),
+        });
         if name == PHASES {
-            phases = json!(measured(&directory.join(NAME))?.0.record());
+            phases = Some(measured(&directory.join(NAME))?.0.record());
         }
         if name == PING || name == LINUX_PING {
             round_trips.push(round_trip(name, &directory.join("ping.log"))?);
@@ -116,15 +212,12 @@ pub fn run(json: bool, environment: &Environment) -> Result {
         bar.add(1);
     }
     drop(bar);
-    let figures = json!({
-        "build": build_id::of_checkout(),
-        "systems": systems,
-        "phases": phases,
-        "round_trips": round_trips,
-    });
+    let build = build_id::of_checkout().map(str::to_owned);
+    let phases = phases.ok_or_else(|| Failure::system(format!("{PHASES} did not run")))?;
+    let report = FlowsBench { build, systems, phases, round_trips };
     let mut out = screen::stdout();
     if json {
-        writeln!(out, "{:#}", weir_report::versioned(figures))?;
+        writeln!(out, "{:#}", weir_report::versioned(report))?;
         return Ok(());
     }
     let mut flows = table([
@@ -140,104 +233,103 @@ pub fn run(json: bool, environment: &Environment) -> Result {
         "observed max, ns",
         "verdict",
     ]);
-    let mut others = table(OTHERS.map(|(heading, _)| heading));
-    for system in figures["systems"].as_array().into_iter().flatten() {
-        for flow in system["flows"].as_array().into_iter().flatten() {
-            let keys = [
-                "name",
-                "packets",
-                "lost",
-                "late",
-                "deadline_ns",
-                "bound_ns",
-                "quiet_bound_ns",
-                "observed_max_ns",
-                "verdict",
-            ];
-            let mut row = vec![shown(&system["system"]), shown(&system["status"])];
-            row.extend(keys.map(|key| shown(&flow[key])));
-            flows.add_row(row);
+    let mut others = table([
+        "system",
+        "VM",
+        "kind",
+        "name",
+        "count",
+        "deadline or budget",
+        "bound",
+        "observed max",
+        "verdict",
+    ]);
+    let number = |value: Option<u64>| value.map_or("-".to_owned(), |value| value.to_string());
+    for system in &report.systems {
+        for flow in &system.flows {
+            flows.add_row([
+                system.system.clone(),
+                system.status.to_string(),
+                flow.name.clone(),
+                flow.packets.to_string(),
+                flow.lost.to_string(),
+                flow.late.to_string(),
+                number(flow.deadline_ns),
+                number(flow.bound_ns),
+                number(flow.quiet_bound_ns),
+                flow.observed_max_ns.to_string(),
+                flow.verdict.map_or("-", Verdict::key).to_owned(),
+            ]);
         }
-        for other in system["others"].as_array().into_iter().flatten() {
-            let cell = |key| if key == "system" { &system[key] } else { &other[key] };
-            others.add_row(OTHERS.map(|(_, key)| shown(cell(key))));
+        for part in &system.others {
+            others.add_row([
+                system.system.clone(),
+                part.vm.clone(),
+                part.kind.clone(),
+                part.name.clone(),
+                number(part.count),
+                number(part.limit),
+                number(part.bound),
+                number(part.observed_max),
+                part.verdict.key().to_owned(),
+            ]);
         }
     }
     writeln!(out, "{flows}\n{others}")?;
     Ok(())
 }
 
-/// The columns of tasks, interrupts and memory budgets, with their keys.
-const OTHERS: [(&str, &str); 9] = [
-    ("system", "system"),
-    ("VM", "vm"),
-    ("kind", "kind"),
-    ("name", "name"),
-    ("count", "count"),
-    ("deadline or budget", "limit"),
-    ("bound", "bound"),
-    ("observed max", "observed_max"),
-    ("verdict", "verdict"),
-];
-
-/// A value in a cell.
-fn shown(value: &Value) -> String {
-    match value {
-        Value::String(text) => text.clone(),
-        Value::Null => "-".to_owned(),
-        value => value.to_string(),
+impl MeasuredFlow {
+    fn new((flow, quiet_bound_ns): (&FlowRun, Option<u64>)) -> Self {
+        let finding = flow.finding.as_ref();
+        Self {
+            name: flow.name.clone(),
+            packets: flow.packets,
+            lost: flow.lost,
+            late: flow.late,
+            deadline_ns: flow.deadline_ns,
+            bound_ns: flow.bound_ns,
+            quiet_bound_ns,
+            observed_max_ns: flow.observed_max_ns,
+            verdict: finding.map(|finding| finding.verdict),
+            reason: finding.map(|finding| finding.reason.clone()),
+        }
     }
 }
 
-/// Returns what a run showed of a flow, with the verdict and its reason; both are null for a flow
-/// without deadline and bound. `quiet_bound_ns` is the part of the bound that the other VMs have no
-/// part in.
-fn described((flow, quiet_bound_ns): (&FlowRun, Option<u64>)) -> Value {
-    let finding = flow.finding.as_ref();
-    json!({
-        "name": flow.name,
-        "packets": flow.packets,
-        "lost": flow.lost,
-        "late": flow.late,
-        "deadline_ns": flow.deadline_ns,
-        "bound_ns": flow.bound_ns,
-        "quiet_bound_ns": quiet_bound_ns,
-        "observed_max_ns": flow.observed_max_ns,
-        "verdict": finding.map(|finding| finding.verdict.key()),
-        "reason": finding.map(|finding| &finding.reason),
-    })
-}
-
-/// Returns what a run showed of a VM's tasks and interrupts, in ns, and memory budgets, in accesses
-/// per period: the deadline or budget, the bound on the response time, the delay or the accesses,
-/// and the observed maximum.
-fn others(vm: &VmRun) -> Vec<Value> {
-    let row = |kind: &str,
-               name: String,
-               count: Option<u64>,
-               figures: [Option<u64>; 3],
-               finding: &Finding| {
-        let [limit, bound, observed_max] = figures;
-        json!({
-            "vm": vm.name, "kind": kind, "name": name, "count": count, "limit": limit,
-            "bound": bound, "observed_max": observed_max, "verdict": finding.verdict.key(),
-        })
-    };
-    let tasks = vm.tasks.iter().map(|task| {
-        let figures = [Some(task.deadline_ns), task.bound_ns, task.observed_max_ns];
-        row("task", task.name.clone(), task.activations, figures, &task.finding)
-    });
-    let interrupts = vm.interrupts.iter().map(|line| {
-        let figures = [Some(line.deadline_ns), line.bound_ns, Some(line.max_ns)];
-        row("interrupt", line.intid.to_string(), Some(line.delivered), figures, &line.finding)
-    });
-    let budgets = vm.budgets.iter().map(|budget| {
-        let bound = budget.overshoot.and_then(|overshoot| budget.budget.checked_add(overshoot));
-        let figures = [Some(budget.budget), bound, Some(budget.max_used)];
-        let name = format!("vCPU {}, {}", budget.vcpu, budget.counts);
-        row("budget", name, Some(budget.periods), figures, &budget.finding)
-    });
-    tasks.chain(interrupts).chain(budgets).collect()
+impl MeasuredPart {
+    /// The tasks, interrupts and memory budgets of a VM.
+    fn of(vm: &VmRun) -> Vec<Self> {
+        let row = |kind: &str,
+                   name: String,
+                   count: Option<u64>,
+                   [limit, bound, observed_max]: [Option<u64>; 3],
+                   finding: &Finding| Self {
+            vm: vm.name.clone(),
+            kind: kind.to_owned(),
+            name,
+            count,
+            limit,
+            bound,
+            observed_max,
+            verdict: finding.verdict,
+        };
+        let tasks = vm.tasks.iter().map(|task| {
+            let figures = [Some(task.deadline_ns), task.bound_ns, task.observed_max_ns];
+            row("task", task.name.clone(), task.activations, figures, &task.finding)
+        });
+        let interrupts = vm.interrupts.iter().map(|line| {
+            let figures = [Some(line.deadline_ns), line.bound_ns, Some(line.max_ns)];
+            row("interrupt", line.intid.to_string(), Some(line.delivered), figures, &line.finding)
+        });
+        let budgets = vm.budgets.iter().map(|budget| {
+            let bound = budget.overshoot.and_then(|overshoot| budget.budget.checked_add(overshoot));
+            let figures = [Some(budget.budget), bound, Some(budget.max_used)];
+            let name = format!("vCPU {}, {}", budget.vcpu, budget.counts);
+            row("budget", name, Some(budget.periods), figures, &budget.finding)
+        });
+        tasks.chain(interrupts).chain(budgets).collect()
+    }
 }
 
 /// Returns the timing of a system on its board or on `platform`, or on that one's emulation.
@@ -279,14 +371,14 @@ pub(super) fn exactly(file: &Path, case: &Case, environment: &Environment) -> Re
 }
 
 /// Reads `.. round trips of 64 bytes: min 1, avg 2, max 3 ns, ..` in a console.
-fn round_trip(system: &str, console: &Path) -> Result<Value> {
+fn round_trip(system: &str, console: &Path) -> Result<RoundTrip> {
     let text = fs::read(console).context(|| format!("read {}", console.display()))?;
     let text = String::from_utf8_lossy(&text);
     let times = text.lines().find_map(times).ok_or_else(|| {
         Failure::system(format!("{system}: no round trips in {}", console.display()))
     })?;
-    let [min, avg, max] = times;
-    Ok(json!({ "system": system, "min_ns": min, "avg_ns": avg, "max_ns": max }))
+    let [min_ns, avg_ns, max_ns] = times;
+    Ok(RoundTrip { system: system.to_owned(), min_ns, avg_ns, max_ns })
 }
 
 fn times(line: &str) -> Option<[u64; 3]> {

@@ -13,7 +13,7 @@ use crate::{
     screen,
 };
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::io::Write;
 use weir_report::table;
 
@@ -36,24 +36,24 @@ const LIMIT: f64 = 1.05;
 const TIME: &str = "120";
 
 /// The instructions that map memory of a size.
-#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct MappingCost {
     /// The size in MiB.
-    mib: u64,
+    pub mib: u64,
     /// Instructions to map contiguous pages, page by page.
-    native_instructions: u64,
+    pub native_instructions: u64,
     /// Instructions to map pages of four colors of sixteen, page by page.
-    colored_instructions: u64,
+    pub colored_instructions: u64,
     /// The ratio of `colored_instructions` to `native_instructions`.
-    ratio: f64,
+    pub ratio: f64,
     /// The same ratio with the instructions that choose the pages.
-    ratio_with_setup: f64,
+    pub ratio_with_setup: f64,
     /// Instructions that choose the pages before, of one page class.
-    native_setup_instructions: u64,
+    pub native_setup_instructions: u64,
     /// Instructions that choose the pages before, of four colors.
-    colored_setup_instructions: u64,
+    pub colored_setup_instructions: u64,
     /// Instructions to map blocks of 2 MiB where they fit.
-    block_instructions: u64,
+    pub block_instructions: u64,
 }
 
 /// Measures and prints.

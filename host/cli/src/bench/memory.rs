@@ -11,7 +11,7 @@ use crate::{
     screen, simulate,
 };
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::{
     fmt::Write as _,
     fs,
@@ -53,22 +53,22 @@ const ENDLESS: u64 = 100_000_000;
 const SPAN: Span = Span { warm_up: Nanos(10_000_000), length: Nanos(10_000_000), seed: 1 };
 
 /// Loads that each need the one before, through 2 MiB, next to VMs that write 4 MiB each.
-#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct MemoryCost {
     /// The memory, as of `weir run --memory`.
-    memory: String,
+    pub memory: String,
     /// The number of VMs that write.
-    writers: u64,
+    pub writers: u64,
     /// The mean time of a load in `weir run --memory`, in ns, without that of its instructions.
-    load_ns: u64,
+    pub load_ns: u64,
     /// The mean time of a load in `weir simulate`, in ns.
-    simulated_ns: f64,
+    pub simulated_ns: f64,
     /// Seconds of the host for a second of virtual time, with memory timing.
-    host_s_per_virtual_s: f64,
+    pub host_s_per_virtual_s: f64,
     /// The same with as many cores that seldom miss their first level.
-    host_s_per_virtual_s_few_misses: f64,
+    pub host_s_per_virtual_s_few_misses: f64,
     /// The same of these without memory timing.
-    host_s_per_virtual_s_without: f64,
+    pub host_s_per_virtual_s_without: f64,
 }
 
 /// Measures and prints. The times of the host depend on it and its load.

@@ -7,6 +7,7 @@ pub mod engine;
 pub mod flows;
 pub mod mapping;
 pub mod memory;
+pub mod table3;
 
 use crate::environment::Environment;
 use std::process::Command;

@@ -1,8 +1,22 @@
 //! The tables of docs/results/reproduce.md, from what `weir reproduce NAME --json` printed.
 
-use super::{Rows, count, grouped, list, text};
+use super::{Rows, grouped};
 use serde_json::Value;
 use weir_experiments::{coverage::paper_results, statement::StatementKind};
+
+/// The values of a list in an object; none if it has no such list.
+pub(super) fn list<'a>(json: &'a Value, key: &str) -> impl Iterator<Item = &'a Value> + Clone {
+    json[key].as_array().into_iter().flatten()
+}
+
+pub(super) fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
+}
+
+/// A count; a dash if there is none.
+fn count(value: &Value) -> String {
+    value.as_u64().map_or_else(|| "-".to_owned(), grouped)
+}
 
 fn number(value: &Value) -> f64 {
     value.as_f64().unwrap_or_default()

@@ -1,6 +1,10 @@
-use super::*;
+use super::{
+    reproduced::{list, text},
+    *,
+};
 use serde_json::json;
 use weir_experiments::{coverage::paper_results, statement::StatementKind};
+use weir_runner::report::End;
 
 fn results(files: &[(&str, Value)]) -> (tempfile::TempDir, Results) {
     let folder = tempfile::tempdir().expect("a directory");
@@ -29,7 +33,12 @@ fn a_table_is_written_between_its_lines() {
 
 #[test]
 fn tables_of_the_engine_have_dashes_and_units() {
-    let phase = |name: &str, paper: Value, engine: Value| json!({ "name": name, "action": "act", "paper": paper, "core": null, "engine": engine });
+    let phase = |name: &str, paper: Value, engine: Value| {
+        json!({
+            "name": name, "action": "act", "paper": paper, "core": null, "engine": engine,
+            "memory": null,
+        })
+    };
     let open = json!({ "min": 4, "max": 65_535, "max_or_more": true });
     let run = |path: &str, others: &str, verdict: &str| {
         json!({
@@ -45,6 +54,7 @@ fn tables_of_the_engine_have_dashes_and_units() {
         })
     };
     let engine = json!({
+        "build": null,
         "table2": [
             phase("hc", json!({ "min": 939, "max": 949 }), json!({ "min": 164, "max": 166 })),
             phase("br", Value::Null, open),
@@ -117,14 +127,22 @@ fn a_wrong_table_is_refused() {
     }
 }
 
+/// The published figures of the hypervisor.
+fn hypervisor_figures() -> Figures {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/results");
+    Results { folder }.file("hypervisor").expect("the results")
+}
+
 #[test]
 fn paths_with_gicv2_have_a_table_of_their_own() {
-    let figures = json!({ "gicv2": {
-        "el2_instructions": { "timer_irq": { "median": 102 }, "sgi_receive": { "median": 808 } },
-        "barriers": { "timer_irq": 1 }, "device_accesses": { "timer_irq": 4 },
-    } });
-    let (_folder, results) = results(&[("hypervisor.json", figures)]);
-    let table = results.table("paths-gicv2").expect("a table");
+    let mut figures = hypervisor_figures();
+    let gicv2 = &mut figures.gicv2;
+    for (path, median) in [("timer_irq", 102), ("sgi_receive", 808)] {
+        gicv2.el2_instructions.get_mut(path).expect("a path").median = median;
+    }
+    gicv2.barriers.insert("timer_irq".to_owned(), 1);
+    gicv2.device_accesses.insert("timer_irq".to_owned(), 4);
+    let table = paths_gicv2(&figures).0.markdown();
     assert!(table.starts_with("| path | weir | Bao | weir/Bao | barriers | device |\n"));
     let timer = "| virtual timer interrupt to the guest | 102 | 204 | 0.50 | 1 | 4 |";
     assert!(table.contains(timer), "{table}");
@@ -254,9 +272,7 @@ fn covered_figures_have_published_statements() {
 
 #[test]
 fn the_terminal_gets_the_tables_of_the_page() {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/results/hypervisor.json");
-    let text = fs::read_to_string(file).expect("the results");
-    let tables = of_hypervisor(&serde_json::from_str(&text).expect("JSON"));
+    let tables = of_hypervisor(&hypervisor_figures());
     for part in [
         "virtual timer interrupt to the guest",
         "read of GICD_ISENABLER0",
@@ -272,20 +288,40 @@ fn the_terminal_gets_the_tables_of_the_page() {
 
 #[test]
 fn flows_that_are_alike_are_one_line() {
-    let flow = |name: &str, most: u64, bound: Value| {
-        json!({
-            "name": name, "packets": 20, "lost": 0, "late": 0, "deadline_ns": 1_000,
-            "bound_ns": bound, "quiet_bound_ns": 150, "observed_max_ns": most, "verdict": "holds",
-        })
+    let flow = |name: &str, observed_max_ns: u64, bound: u64| MeasuredFlow {
+        name: name.to_owned(),
+        packets: 20,
+        lost: 0,
+        late: 0,
+        deadline_ns: Some(1000),
+        bound_ns: Some(bound),
+        quiet_bound_ns: Some(150),
+        observed_max_ns,
+        verdict: Some(Verdict::Holds),
+        reason: None,
     };
-    let four: Vec<_> = [90, 100, 80, 70].map(|most| flow("n", most, json!(300))).into();
-    let none = json!({ "name": "lazy", "packets": 4, "lost": 0, "late": 0, "observed_max_ns": 7 });
-    let systems = [
-        json!({ "system": "mesh", "flows": four }),
-        json!({ "system": "one", "flows": [flow("m", 100, json!(310)), none] }),
-    ];
-    let (_folder, results) = results(&[("flows.json", json!({ "systems": systems }))]);
-    let table = results.table("flows").expect("a table");
+    let lazy = MeasuredFlow {
+        packets: 4,
+        deadline_ns: None,
+        bound_ns: None,
+        quiet_bound_ns: None,
+        verdict: None,
+        ..flow("lazy", 7, 0)
+    };
+    let system = |name: &str, flows: Vec<MeasuredFlow>| SystemRun {
+        system: name.to_owned(),
+        platform: None,
+        status: 0,
+        ended_by: End::SystemStop,
+        verdict: None,
+        flows,
+        others: Vec::new(),
+    };
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/results");
+    let mut report: FlowsBench = Results { folder }.file("flows").expect("the results");
+    let four = [90, 100, 80, 70].map(|most| flow("n", most, 300)).into();
+    report.systems = vec![system("mesh", four), system("one", vec![flow("m", 100, 310), lazy])];
+    let table = flows(&report).0.markdown();
     assert_eq!(
         table.lines().skip(2).collect::<Vec<_>>(),
         [

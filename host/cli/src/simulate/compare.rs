@@ -8,30 +8,30 @@ use super::{
 use crate::{failure::Result, screen};
 use rayon::prelude::*;
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::io::Write;
 use weir_report::table;
 use weir_simulator::{Outcome, SimulatedBoard, VmOutcome};
 
 /// A variant of the system.
-#[derive(Serialize, JsonSchema)]
+#[derive(Serialize, Deserialize, JsonSchema)]
 #[expect(clippy::struct_field_names, reason = "the fields are the keys of the JSON result")]
 pub struct Variant {
     /// The name of the variant.
-    variant: &'static str,
+    pub variant: String,
     /// The VMs in the order of the file.
-    vms: Vec<VariantVm>,
+    pub vms: Vec<VariantVm>,
     /// Lines of other VMs that each VM evicted from the second level.
     evicted_of_others: Vec<u64>,
 }
 
 /// The outcome of a VM in a variant.
-#[derive(Serialize, JsonSchema)]
-struct VariantVm {
+#[derive(Serialize, Deserialize, JsonSchema)]
+pub struct VariantVm {
     /// The name of the VM.
     name: String,
     /// How many times as slow as alone the VM was; none if it completed nothing.
-    slowdown: Option<f64>,
+    pub slowdown: Option<f64>,
     /// The mean latency of its accesses in ps.
     latency_mean_ps: u64,
     /// The 99th percentile of the latency in ns.
@@ -84,7 +84,7 @@ pub fn describe(simulation: &Simulation) -> Result<Vec<Variant>> {
                 granted: vm.budgets.iter().map(|budget| budget.granted.reads).collect(),
             };
             let vms = outcome.vms.iter().zip(&alone).map(vm).collect();
-            Variant { variant: name, vms, evicted_of_others: evicted(outcome) }
+            Variant { variant: (*name).to_owned(), vms, evicted_of_others: evicted(outcome) }
         })
         .collect();
     Ok(all)

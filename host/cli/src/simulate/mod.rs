@@ -1,6 +1,6 @@
 //! `weir simulate`: what QEMU can't show, on a model of the board's memory.
 
-mod compare;
+pub mod compare;
 mod dram;
 mod draw;
 mod json;

@@ -3,7 +3,7 @@
 use super::{engine::EngineRun, flow::FlowRun, vm::VmRun};
 use crate::findings::Clock;
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use weir_report::Json;
 
 /// The time until which the flows of a run are counted.
@@ -21,7 +21,7 @@ pub enum Counted {
 const REPORTING_NS: u64 = 1_000_000;
 
 /// The reason of the end of a run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum End {
     /// Every expected line was printed.
