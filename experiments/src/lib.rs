@@ -24,17 +24,19 @@ pub mod throttling;
 
 pub use rt_virtio::table3::{Table3Flow, table3_flows};
 
-use serde::Serialize;
-use serde_json::Value;
-use statement::{Deviation, Statement};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use statement::{Deviation, Statement, StatementCounts, StatementKind, StatementRecord};
 use std::{
+    collections::BTreeMap,
     fs,
     path::{Path, PathBuf},
 };
 use weir_image::{Environment, Failure, Result, failure::Context};
 
 /// How figures are computed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Method {
     /// Systems run in QEMU with the real hypervisor: the figures are of one build of it.
@@ -55,6 +57,31 @@ impl Method {
             Self::Analysis => "analysis",
         }
     }
+}
+
+/// The result of an experiment.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct ExperimentReport {
+    /// The name of the experiment.
+    pub experiment: String,
+    /// How its figures are computed.
+    pub method: Method,
+    /// The build of the hypervisor, if the experiment runs systems.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub build: Option<String>,
+    /// The counts of each kind of statement.
+    pub counts: BTreeMap<StatementKind, StatementCounts>,
+    /// The statements.
+    pub statements: Vec<StatementRecord>,
+    /// Whether each statement holds or is a listed deviation.
+    pub as_expected: bool,
+    /// The reasons for which the experiment fails.
+    pub failures: Vec<String>,
+    /// The figures, which each experiment has for itself.
+    #[serde(flatten)]
+    pub figures: Map<String, Value>,
+    /// The files that were written, relative to the checkout.
+    pub files: Vec<String>,
 }
 
 /// A table or a figure of a paper that is computed again.

@@ -5,17 +5,19 @@
 //! reason and the values that it explains; with any other value the statement fails, and so does a
 //! listed deviation that no longer occurs.
 
-use serde::Serialize;
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     fmt::{self, Write as _},
     ops::AddAssign,
 };
 
 /// The origin of the value or the claim that a statement compares with. The kinds are counted and
 /// shown apart, because only the first one is evidence for a paper.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum StatementKind {
     /// A number or a sentence of a paper, to which nothing was fitted.
@@ -256,7 +258,7 @@ impl Statement {
 }
 
 /// How many statements of one kind hold.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct StatementCounts {
     /// All statements of the kind.
     pub statements: usize,
@@ -304,16 +306,20 @@ pub struct Deviation {
 }
 
 /// The verdict on a statement.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum StatementVerdict {
     /// It holds.
+    #[serde(rename = "holds")]
     Holds,
     /// It does not, and no deviation explains its values.
+    #[serde(rename = "does not hold")]
     Fails,
     /// It does not hold, and a listed deviation explains it.
-    Known(&'static Deviation),
+    #[serde(rename = "known deviation")]
+    Known,
     /// It holds, but a deviation is listed for it.
-    Obsolete(&'static Deviation),
+    #[serde(rename = "deviation is gone")]
+    Obsolete,
 }
 
 impl StatementVerdict {
@@ -323,29 +329,65 @@ impl StatementVerdict {
         match self {
             Self::Holds => "holds",
             Self::Fails => "does not hold",
-            Self::Known(_) => "known deviation",
-            Self::Obsolete(_) => "deviation is gone",
+            Self::Known => "known deviation",
+            Self::Obsolete => "deviation is gone",
         }
     }
+}
 
-    /// Whether the experiment fails by it.
-    #[must_use]
-    pub const fn is_failure(self) -> bool {
-        matches!(self, Self::Fails | Self::Obsolete(_))
-    }
+/// A statement, its verdict, and the deviation that is listed for it.
+#[derive(Clone, Debug)]
+struct JudgedStatement {
+    statement: Statement,
+    verdict: StatementVerdict,
+    deviation: Option<&'static Deviation>,
+}
 
-    const fn deviation(self) -> Option<&'static Deviation> {
-        match self {
-            Self::Known(deviation) | Self::Obsolete(deviation) => Some(deviation),
-            Self::Holds | Self::Fails => None,
-        }
-    }
+/// A statement in a JSON result.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct StatementRecord {
+    /// The name, unique in the experiment.
+    pub id: String,
+    /// The origin of what it compares with.
+    pub kind: StatementKind,
+    /// The name of the paper, or `weir`.
+    pub paper: String,
+    /// The section, figure or table.
+    pub place: String,
+    /// The claim.
+    pub text: String,
+    /// The number that the paper prints.
+    pub published: Option<f64>,
+    /// The relation that the own values must satisfy.
+    pub expected: String,
+    /// The computed or measured values.
+    pub own: Vec<f64>,
+    /// The unit of all values.
+    pub unit: String,
+    /// The parameter that was fitted to the published number.
+    pub fitted: Option<String>,
+    /// The verdict.
+    pub verdict: StatementVerdict,
+    /// The deviation that explains the values.
+    pub deviation: Option<DeviationRecord>,
+}
+
+/// A known deviation in a JSON result.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct DeviationRecord {
+    /// The name.
+    pub id: String,
+    /// Why the own values differ.
+    pub reason: String,
+    /// The statements that hold because they remove the suspected cause; empty if the reason was
+    /// not tested.
+    pub tested_by: Vec<String>,
 }
 
 /// All statements of an experiment with their verdicts.
 #[derive(Clone, Debug)]
 pub struct Judged {
-    statements: Vec<(Statement, StatementVerdict)>,
+    statements: Vec<JudgedStatement>,
     /// The reasons for which the experiment fails.
     pub failures: Vec<String>,
 }
@@ -363,33 +405,35 @@ impl Judged {
             if !ids.insert(statement.id.clone()) {
                 failures.push(format!("{}: two statements have this name", statement.id));
             }
-            let deviation = listed().find(|(_, (id, _))| *id == statement.id);
-            let verdict = match (statement.relation.holds(&statement.own), deviation) {
+            let listed = listed().find(|(_, (id, _))| *id == statement.id);
+            let verdict = match (statement.relation.holds(&statement.own), listed) {
                 (true, None) => StatementVerdict::Holds,
-                (true, Some((deviation, _))) => StatementVerdict::Obsolete(deviation),
-                (false, Some((deviation, (_, known)))) if known.holds(&statement.own) => {
-                    StatementVerdict::Known(deviation)
+                (true, Some(_)) => StatementVerdict::Obsolete,
+                (false, Some((_, (_, known)))) if known.holds(&statement.own) => {
+                    StatementVerdict::Known
                 }
                 (false, _) => StatementVerdict::Fails,
             };
-            match verdict {
-                StatementVerdict::Fails => failures.push(format!(
+            match (verdict, listed) {
+                (StatementVerdict::Fails, _) => failures.push(format!(
                     "{}: {} ({}{})",
                     statement.id,
                     own(&statement),
                     statement.relation,
-                    deviation.map_or(String::new(), |(deviation, (_, known))| format!(
+                    listed.map_or(String::new(), |(deviation, (_, known))| format!(
                         "; deviation {} explains only {known}",
                         deviation.id
                     ))
                 )),
-                StatementVerdict::Obsolete(deviation) => failures.push(format!(
+                (StatementVerdict::Obsolete, Some((deviation, _))) => failures.push(format!(
                     "{}: holds, so remove it from deviation {}",
                     statement.id, deviation.id
                 )),
-                StatementVerdict::Holds | StatementVerdict::Known(_) => {}
+                _ => {}
             }
-            judged.push((statement, verdict));
+            let explains = verdict != StatementVerdict::Fails;
+            let deviation = listed.filter(|_| explains).map(|(deviation, _)| deviation);
+            judged.push(JudgedStatement { statement, verdict, deviation });
         }
         if judged.is_empty() {
             failures.push("the experiment judged nothing".to_owned());
@@ -400,8 +444,8 @@ impl Judged {
         }));
         for deviation in deviations {
             for test in deviation.tested_by {
-                let its = judged.iter().find(|(statement, _)| statement.id == *test);
-                let holds = its.map(|(_, verdict)| matches!(verdict, StatementVerdict::Holds));
+                let its = judged.iter().find(|judged| judged.statement.id == *test);
+                let holds = its.map(|judged| judged.verdict == StatementVerdict::Holds);
                 // A part of the statements can be without the test.
                 if !holds.unwrap_or(!whole) {
                     let id = deviation.id;
@@ -416,29 +460,25 @@ impl Judged {
     #[must_use]
     pub fn counts(&self, kind: StatementKind) -> StatementCounts {
         let mut counts = StatementCounts::default();
-        for (_, verdict) in self.of_kind(kind) {
+        for judged in self.of_kind(kind) {
             counts.statements += 1;
-            match verdict {
+            match judged.verdict {
                 StatementVerdict::Holds => counts.hold += 1,
-                StatementVerdict::Known(_) => counts.known_deviations += 1,
-                StatementVerdict::Fails | StatementVerdict::Obsolete(_) => counts.fail += 1,
+                StatementVerdict::Known => counts.known_deviations += 1,
+                StatementVerdict::Fails | StatementVerdict::Obsolete => counts.fail += 1,
             }
         }
         counts
     }
 
-    /// Returns the counts of all kinds as JSON.
+    /// Returns the counts of all kinds.
     #[must_use]
-    pub fn counts_json(&self) -> Value {
-        let each = StatementKind::ALL.map(|kind| (kind.name().to_owned(), self.counts(kind)));
-        Value::Object(each.into_iter().map(|(name, counts)| (name, json!(counts))).collect())
+    pub fn all_counts(&self) -> BTreeMap<StatementKind, StatementCounts> {
+        StatementKind::ALL.into_iter().map(|kind| (kind, self.counts(kind))).collect()
     }
 
-    fn of_kind(
-        &self,
-        kind: StatementKind,
-    ) -> impl Iterator<Item = &(Statement, StatementVerdict)> + Clone {
-        self.statements.iter().filter(move |(statement, _)| statement.kind() == kind)
+    fn of_kind(&self, kind: StatementKind) -> impl Iterator<Item = &JudgedStatement> + Clone {
+        self.statements.iter().filter(move |judged| judged.statement.kind() == kind)
     }
 
     /// For a person: the statements by kind, and the counts of each kind.
@@ -451,8 +491,8 @@ impl Judged {
         };
         for kind in kinds() {
             let _ = writeln!(text, "{}, compared {}:", kind.name(), kind.compared_with());
-            for (statement, verdict) in self.of_kind(kind) {
-                add_statement(&mut text, statement, *verdict);
+            for judged in self.of_kind(kind) {
+                add_statement(&mut text, judged);
             }
             text.push('\n');
         }
@@ -462,35 +502,42 @@ impl Judged {
         text
     }
 
-    /// For a program.
+    /// Returns the statements as a JSON result has them.
     #[must_use]
-    pub fn json(&self) -> Value {
-        let each = self.statements.iter().map(|(statement, verdict)| {
-            json!({
-                "id": statement.id,
-                "kind": statement.kind(),
-                "paper": statement.source.paper,
-                "place": statement.source.place,
-                "text": statement.text,
-                "published": statement.published(),
-                "expected": statement.relation.to_string(),
-                "own": statement.own,
-                "unit": statement.unit,
-                "fitted": statement.fitted,
-                "verdict": verdict.text(),
-                "deviation": verdict.deviation().map(|deviation| json!({
-                    "id": deviation.id,
-                    "reason": deviation.reason,
-                    "tested_by": deviation.tested_by,
-                })),
-            })
-        });
-        each.collect()
+    pub fn records(&self) -> Vec<StatementRecord> {
+        self.statements.iter().map(JudgedStatement::record).collect()
+    }
+}
+
+impl JudgedStatement {
+    fn record(&self) -> StatementRecord {
+        let Self { statement, verdict, deviation } = self;
+        StatementRecord {
+            id: statement.id.clone(),
+            kind: statement.kind(),
+            paper: statement.source.paper.to_owned(),
+            place: statement.source.place.to_owned(),
+            text: statement.text.clone(),
+            published: statement.published(),
+            expected: statement.relation.to_string(),
+            own: statement.own.clone(),
+            unit: statement.unit.to_owned(),
+            fitted: statement.fitted.map(str::to_owned),
+            verdict: *verdict,
+            deviation: deviation.map(|deviation| DeviationRecord {
+                id: deviation.id.to_owned(),
+                reason: deviation.reason.to_owned(),
+                tested_by: deviation.tested_by.iter().map(|test| (*test).to_owned()).collect(),
+            }),
+        }
     }
 }
 
 /// Adds the lines of a statement for a person.
-fn add_statement(text: &mut String, statement: &Statement, verdict: StatementVerdict) {
+fn add_statement(
+    text: &mut String,
+    JudgedStatement { statement, verdict, deviation }: &JudgedStatement,
+) {
     let ClaimSource { paper, place, .. } = statement.source;
     let _ = writeln!(
         text,
@@ -504,7 +551,7 @@ fn add_statement(text: &mut String, statement: &Statement, verdict: StatementVer
     if let Some(parameter) = statement.fitted {
         let _ = writeln!(text, "{:17}   fitted to the expected value: {parameter}", "");
     }
-    if let Some(Deviation { id, reason, tested_by, .. }) = verdict.deviation() {
+    if let Some(Deviation { id, reason, tested_by, .. }) = deviation {
         let tested = match tested_by {
             [] => "not tested".to_owned(),
             tests => format!("tested by {}", tests.join(", ")),
@@ -577,14 +624,14 @@ pub(crate) mod tests {
         let judged = Judged::new(statements(good), deviations, true);
         assert_eq!(judged.failures, [""; 0], "{}", judged.text());
         let mut left: BTreeSet<String> =
-            judged.statements.iter().map(|(statement, _)| statement.id.clone()).collect();
+            judged.statements.iter().map(|judged| judged.statement.id.clone()).collect();
         for place in 0..values(&mut good.clone()).len() {
             for (factor, more) in CHANGES {
                 let mut broken = good.clone();
                 values(&mut broken)[place].change(factor, more);
                 let judged = Judged::new(statements(&broken), deviations, true);
-                for (statement, verdict) in judged.statements {
-                    if verdict.is_failure() {
+                for JudgedStatement { statement, verdict, .. } in judged.statements {
+                    if matches!(verdict, StatementVerdict::Fails | StatementVerdict::Obsolete) {
                         left.remove(&statement.id);
                     }
                 }
@@ -604,7 +651,7 @@ pub(crate) mod tests {
 
     fn verdict(relation: Relation, own: f64) -> (&'static str, Vec<String>) {
         let judged = Judged::new(vec![PAPER.says("a", "a", relation, [own])], &DEVIATIONS, true);
-        (judged.statements[0].1.text(), judged.failures)
+        (judged.statements[0].verdict.text(), judged.failures)
     }
 
     #[test]
@@ -640,7 +687,8 @@ pub(crate) mod tests {
             let test = test.map(|own| PAPER.says("b", "b", Relation::Within(10.0, 0.01), [own]));
             let statements = std::iter::once(known()).chain(test).collect();
             let judged = Judged::new(statements, &TESTED, whole);
-            assert_eq!(judged.json()[0]["deviation"]["tested_by"], json!(["b"]));
+            let deviation = judged.records()[0].deviation.clone();
+            assert_eq!(deviation.map(|it| it.tested_by), Some(vec!["b".to_owned()]));
             judged.failures
         };
         assert_eq!(failures(Some(10.0), true), [""; 0]);
@@ -677,14 +725,12 @@ pub(crate) mod tests {
             PAPER.says("b", "it ends", Relation::AtMost(1.0), []),
         ];
         let judged = Judged::new(statements, &DEVIATIONS, true);
-        let json = judged.json();
+        let json = serde_json::to_value(judged.records()).unwrap();
         assert_eq!(json[0]["verdict"], "known deviation");
         assert_eq!((&json[0]["published"], &json[0]["own"][0]), (&10.0.into(), &8.0.into()));
         assert_eq!(json[0]["deviation"]["reason"], "it is slow");
-        assert_eq!(
-            (&json[1]["verdict"], &json[1]["deviation"]),
-            (&"does not hold".into(), &Value::Null)
-        );
+        assert_eq!(json[1]["verdict"], "does not hold");
+        assert!(json[1]["deviation"].is_null());
         assert!(judged.text().contains("2 statements: 0 hold, 1 known deviations, 1 fail"));
     }
 
@@ -698,15 +744,14 @@ pub(crate) mod tests {
             PAPER.says("e", "the fit", holds, [1.0]).fitted("a key of a file"),
         ];
         let judged = Judged::new(statements, &[], true);
-        let json = judged.json();
-        let column = |key: &str| -> Vec<Value> {
-            let all = json.as_array().expect("statements").iter();
-            all.map(|one| one[key].clone()).collect()
-        };
-        assert_eq!(column("kind"), ["published", "cross-check", "own", "own"]);
+        let records = judged.records();
+        let kinds: Vec<_> = records.iter().map(|record| record.kind.name()).collect();
+        assert_eq!(kinds, ["published", "cross-check", "own", "own"]);
         // The paper prints the number, also if a parameter was fitted to it.
-        assert_eq!(column("published"), [json!(1.0), Value::Null, Value::Null, json!(1.0)]);
-        assert_eq!(column("fitted")[2..], [Value::Null, json!("a key of a file")]);
+        let published: Vec<_> = records.iter().map(|record| record.published).collect();
+        assert_eq!(published, [Some(1.0), None, None, Some(1.0)]);
+        let fitted: Vec<_> = records.iter().map(|record| record.fitted.as_deref()).collect();
+        assert_eq!(fitted[2..], [None, Some("a key of a file")]);
         let of = |statements, hold, fail| StatementCounts {
             statements,
             hold,
@@ -715,8 +760,7 @@ pub(crate) mod tests {
         };
         let counts = [of(1, 1, 0), of(1, 0, 1), of(2, 2, 0)];
         assert_eq!(StatementKind::ALL.map(|kind| judged.counts(kind)), counts);
-        let json = json!({ "statements": 2, "hold": 2, "known_deviations": 0, "fail": 0 });
-        assert_eq!(judged.counts_json()["own"], json);
+        assert_eq!(judged.all_counts()[&StatementKind::Own], counts[2]);
         let text = judged.text();
         let at = |part: &str| text.find(part).unwrap_or_else(|| panic!("{part}: {text}"));
         let headings = ["published, compared", "cross-check, compared", "own, compared"].map(at);

@@ -24,7 +24,8 @@ fn run(name: &str, sets: Option<u32>) -> (Value, Value, BTreeMap<String, String>
     });
     let judged = Judged::new(outcome.statements, experiment.deviations, sets.is_some());
     assert_eq!(judged.failures, [""; 0]);
-    (outcome.json, judged.json(), files.collect())
+    let statements = serde_json::to_value(judged.records()).expect("JSON");
+    (outcome.json, statements, files.collect())
 }
 
 /// The verdicts on the statements with names that begin so.

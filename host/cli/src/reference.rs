@@ -11,12 +11,13 @@ use crate::{
     check::{CheckedFile, RefusedFile},
     explain::Explained,
     plan::{Planned, Unplanned},
-    reproduce::{ExperimentRecord, PaperResultRecord},
+    reproduce::{AllReproduced, ExperimentRecord, PaperResultRecord},
     simulate::{DramRun, SimulationRecord, Variant},
 };
 use schemars::{JsonSchema, Schema, SchemaGenerator, generate::SchemaSettings};
 use serde_json::{Map, Value, json};
 use std::{collections::BTreeMap, fmt::Write as _};
+use weir_experiments::{ExperimentReport, hypervisor::Figures};
 use weir_model::platform::PlatformRecord;
 use weir_report::{
     overheads::OverheadsRecord,
@@ -189,7 +190,7 @@ const fn of<T: JsonSchema>() -> SchemaOf {
 
 /// The commands and files whose JSON has types: whether it is a list, and the types of the object
 /// or of each object in the list.
-static OUTPUTS: [(&str, bool, &[SchemaOf]); 25] = [
+static OUTPUTS: [(&str, bool, &[SchemaOf]); 27] = [
     ("check", true, &[of::<CheckedFile>(), of::<RefusedFile>()]),
     ("plan", false, &[of::<Planned>(), of::<Unplanned>(), of::<RefusedFile>()]),
     ("analyze", false, &[of::<AnalyzedFile>(), of::<RefusedAnalysis>()]),
@@ -212,6 +213,8 @@ static OUTPUTS: [(&str, bool, &[SchemaOf]); 25] = [
     ("bench clock", true, &[of::<ClockSpeed>()]),
     ("bench memory", true, &[of::<MemoryCost>()]),
     ("reproduce", true, &[of::<ExperimentRecord>()]),
+    ("reproduce EXPERIMENT", false, &[of::<ExperimentReport>()]),
+    ("reproduce --all", false, &[of::<AllReproduced>()]),
     ("reproduce --list", true, &[of::<PaperResultRecord>()]),
     ("platforms", true, &[of::<PlatformRecord>()]),
     ("explain", false, &[of::<Explained>()]),

@@ -10,10 +10,10 @@ use crate::{
 };
 use schemars::JsonSchema;
 use serde::Serialize;
-use serde_json::{Value, json};
-use std::{fs, io::Write, path::PathBuf};
+use serde_json::{Map, Value};
+use std::{collections::BTreeMap, fs, io::Write, path::PathBuf};
 use weir_experiments::{
-    EXPERIMENTS, Experiment, ExperimentRequest, Method,
+    EXPERIMENTS, Experiment, ExperimentReport, ExperimentRequest, Method,
     coverage::{PaperResult, paper_results},
     statement::{Judged, StatementCounts, StatementKind},
 };
@@ -71,10 +71,22 @@ pub struct ExperimentRecord {
     /// The name of the experiment.
     name: &'static str,
     /// The way in which its figures are computed: `real-binary`, `simulator` or `analysis`.
-    #[schemars(with = "String")]
     method: Method,
     /// What it computes again.
     what: &'static str,
+}
+
+/// The result of several experiments.
+#[derive(Serialize, JsonSchema)]
+pub struct AllReproduced {
+    /// The experiments.
+    experiments: Vec<ExperimentReport>,
+    /// The counts of each kind of statement in all of them.
+    counts: BTreeMap<StatementKind, StatementCounts>,
+    /// Tables and figures with results in the papers that have an experiment.
+    results_with_experiment: usize,
+    /// Tables and figures with results in the papers.
+    results: usize,
 }
 
 /// A table or figure with results in a paper.
@@ -89,7 +101,6 @@ pub struct PaperResultRecord {
     /// The experiments that compute it or a part of it; empty if there is none yet.
     experiments: Vec<&'static str>,
     /// The ways in which they compute it: `real-binary`, `simulator` or `analysis`.
-    #[schemars(with = "Vec<String>")]
     methods: Vec<Method>,
     /// The part that no experiment judges; empty if nothing is missing, or without an experiment.
     missing: &'static str,
@@ -120,7 +131,7 @@ pub fn run(arguments: &ReproduceArguments, environment: &Environment) -> Result 
     let done = Reproduced::new(experiment, arguments, environment)?;
     let mut out = screen::stdout();
     if arguments.json {
-        writeln!(out, "{:#}", versioned(&done.json))?;
+        writeln!(out, "{:#}", versioned(&done.report))?;
     } else {
         write!(out, "{}", done.text)?;
     }
@@ -182,7 +193,7 @@ fn all(arguments: &ReproduceArguments, environment: &Environment) -> Result {
     }
     let mut out = screen::stdout();
     let mut of_each = Vec::new();
-    let mut counts = StatementKind::ALL.map(|kind| (kind, StatementCounts::default()));
+    let mut counts = BTreeMap::<StatementKind, StatementCounts>::new();
     let mut failed = Vec::new();
     let chosen = EXPERIMENTS.iter().enumerate();
     for (_, experiment) in chosen.filter(|(at, _)| arguments.shard.is_none_or(|it| it.has(*at))) {
@@ -195,26 +206,25 @@ fn all(arguments: &ReproduceArguments, environment: &Environment) -> Result {
                 continue;
             }
         };
-        for (kind, sum) in &mut counts {
-            *sum += done.judged.counts(*kind);
+        for kind in StatementKind::ALL {
+            *counts.entry(kind).or_default() += done.judged.counts(kind);
         }
         failed.extend(conclude(experiment.name, &done.judged).err().map(|failure| failure.text));
         if arguments.json {
-            of_each.push(done.json);
+            of_each.push(done.report);
         } else {
             writeln!(out, "{}, {}\n\n{}", experiment.name, experiment.method.name(), done.text)?;
         }
     }
     let [with, of] = covered();
     if arguments.json {
-        let counts = counts.map(|(kind, sum)| (kind.name().to_owned(), json!(sum)));
-        let json = json!({
-            "experiments": of_each,
-            "counts": Value::Object(counts.into_iter().collect()),
-            "results_with_experiment": with,
-            "results": of,
-        });
-        writeln!(out, "{:#}", versioned(json))?;
+        let all = AllReproduced {
+            experiments: of_each,
+            counts,
+            results_with_experiment: with,
+            results: of,
+        };
+        writeln!(out, "{:#}", versioned(all))?;
     } else {
         writeln!(out, "in {}:", if arguments.shard.is_some() { "this shard" } else { "all" })?;
         for (kind, sum) in counts {
@@ -228,7 +238,7 @@ fn all(arguments: &ReproduceArguments, environment: &Environment) -> Result {
 /// An experiment that was run.
 struct Reproduced {
     judged: Judged,
-    json: Value,
+    report: ExperimentReport,
     text: String,
 }
 
@@ -249,24 +259,28 @@ impl Reproduced {
             environment: environment.clone(),
         })?;
         let judged = Judged::new(outcome.statements, experiment.deviations, !arguments.quick);
-        let mut json = json!({ "experiment": experiment.name, "method": experiment.method });
-        if experiment.runs_systems() {
-            json["build"] = build_id::of_checkout().into();
-        }
-        json["counts"] = judged.counts_json();
-        json["statements"] = judged.json();
-        json["as_expected"] = judged.failures.is_empty().into();
-        json["failures"] = judged.failures.clone().into();
-        if let (Value::Object(all), Value::Object(more)) = (&mut json, outcome.json) {
-            all.extend(more);
-        }
+        let figures = match outcome.json {
+            Value::Object(figures) => figures,
+            _ => Map::new(),
+        };
         // Relative to the checkout: results are kept, and must not depend on its place.
         let root = environment.root()?;
         let files = outcome.files.iter().map(|file| file.strip_prefix(root).unwrap_or(file));
-        json["files"] = files.map(|file| file.display().to_string()).collect();
+        let build = build_id::of_checkout().filter(|_| experiment.runs_systems());
+        let report = ExperimentReport {
+            experiment: experiment.name.to_owned(),
+            method: experiment.method,
+            build: build.map(str::to_owned),
+            counts: judged.all_counts(),
+            statements: judged.records(),
+            as_expected: judged.failures.is_empty(),
+            failures: judged.failures.clone(),
+            figures,
+            files: files.map(|file| file.display().to_string()).collect(),
+        };
         let mut text = format!("{}\n\n{}\n", outcome.text.trim_end(), judged.text().trim_end());
         text.extend(outcome.files.iter().map(|file| format!("{}\n", file.display())));
-        Ok(Self { judged, json, text })
+        Ok(Self { judged, report, text })
     }
 }
 

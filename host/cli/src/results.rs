@@ -18,7 +18,7 @@ use crate::{
     environment::Environment,
     failure::{Context, Failure, Result},
     screen,
-    simulate::compare::Variant,
+    simulate::Variant,
 };
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value;
@@ -30,7 +30,7 @@ use std::{
 };
 use weir_analysis::{system::OtherVms, verdict::Verdict};
 use weir_experiments::{
-    EXPERIMENTS, Table3Flow,
+    EXPERIMENTS, ExperimentReport, Table3Flow,
     hypervisor::{self, Figures, PathFigures, WholeFigure},
     throttling::paths::{BAO, PATHS},
 };
@@ -205,12 +205,12 @@ impl Results {
         Ok(others)
     }
 
-    fn experiment(&self, name: &str) -> Result<Value> {
+    fn experiment<T: DeserializeOwned>(&self, name: &str) -> Result<T> {
         self.file(&format!("reproduce/{name}"))
     }
 
     /// All experiments.
-    fn reproduced(&self) -> Result<Vec<Value>> {
+    fn reproduced(&self) -> Result<Vec<ExperimentReport>> {
         EXPERIMENTS.iter().map(|experiment| self.experiment(experiment.name)).collect()
     }
 

@@ -2,7 +2,13 @@
 
 use super::{Rows, grouped};
 use serde_json::Value;
-use weir_experiments::{coverage::paper_results, statement::StatementKind};
+use weir_experiments::{
+    ExperimentReport,
+    coverage::paper_results,
+    statement::{
+        DeviationRecord, StatementCounts, StatementKind, StatementRecord, StatementVerdict,
+    },
+};
 
 /// The values of a list in an object; none if it has no such list.
 pub(super) fn list<'a>(json: &'a Value, key: &str) -> impl Iterator<Item = &'a Value> + Clone {
@@ -22,36 +28,45 @@ fn number(value: &Value) -> f64 {
     value.as_f64().unwrap_or_default()
 }
 
-/// Returns the numbers of statements: all, those that hold, those with a known deviation, and those
-/// that fail.
-fn counts<'a>(statements: impl Iterator<Item = &'a Value>) -> [usize; 4] {
-    let verdicts: Vec<_> = statements.map(|it| text(&it["verdict"])).collect();
-    let of = |verdict: &str| verdicts.iter().filter(|it| *it == verdict).count();
-    let (whole, hold, known) = (verdicts.len(), of("holds"), of("known deviation"));
-    [whole, hold, known, whole - hold - known]
+/// Counts statements by their verdicts.
+fn counts<'a>(statements: impl Iterator<Item = &'a StatementRecord>) -> StatementCounts {
+    let mut counts = StatementCounts::default();
+    for statement in statements {
+        counts.statements += 1;
+        match statement.verdict {
+            StatementVerdict::Holds => counts.hold += 1,
+            StatementVerdict::Known => counts.known_deviations += 1,
+            StatementVerdict::Fails | StatementVerdict::Obsolete => counts.fail += 1,
+        }
+    }
+    counts
 }
 
 /// Returns the statements of a kind of one experiment.
-fn of_kind(experiment: &Value, kind: StatementKind) -> impl Iterator<Item = &Value> {
-    list(experiment, "statements").filter(move |it| it["kind"] == kind.name())
+fn of_kind(
+    experiment: &ExperimentReport,
+    kind: StatementKind,
+) -> impl Iterator<Item = &StatementRecord> {
+    experiment.statements.iter().filter(move |it| it.kind == kind)
 }
 
 /// How many statements of each experiment hold, by kind, and in total.
-pub(super) fn experiments(all: &[Value]) -> Rows {
+pub(super) fn experiments(all: &[ExperimentReport]) -> Rows {
     let header =
         ["experiment", "computed by", "kind", "statements", "hold", "known deviations", "fail"];
     let mut rows = Rows::new(&header, 3);
-    let mut add = |name: String, method: &str, kind: StatementKind, counts: [usize; 4]| {
+    let mut add = |name: String, method: &str, kind: StatementKind, counts: StatementCounts| {
+        let StatementCounts { statements, hold, known_deviations, fail } = counts;
         let mut row = vec![name, method.to_owned(), kind.name().to_owned()];
-        row.extend(counts.map(|it| it.to_string()));
+        row.extend([statements, hold, known_deviations, fail].map(|it| it.to_string()));
         rows.row(&row);
     };
     for experiment in all {
-        let method = text(&experiment["method"]).replace('-', " ");
+        let method = experiment.method.name();
         for kind in StatementKind::ALL {
             let counts = counts(of_kind(experiment, kind));
-            if counts[0] > 0 {
-                add(format!("`{}`", text(&experiment["experiment"])), &method, kind, counts);
+            if counts.statements > 0 {
+                add(format!("`{}`", experiment.experiment), method, kind, counts);
             }
         }
     }
@@ -64,7 +79,7 @@ pub(super) fn experiments(all: &[Value]) -> Rows {
 
 /// The tables and figures with results in the papers, each with its experiment, how many of its
 /// published statements hold, and what is missing.
-pub(super) fn coverage(all: &[Value]) -> Rows {
+pub(super) fn coverage(all: &[ExperimentReport]) -> Rows {
     let header = [
         "paper",
         "table or figure",
@@ -81,11 +96,9 @@ pub(super) fn coverage(all: &[Value]) -> Rows {
         let names: Vec<_> = result.experiments().map(|each| format!("`{}`", each.name)).collect();
         let experiments = if names.is_empty() { none_yet } else { names.join(", ") };
         let published = all.iter().flat_map(|it| of_kind(it, StatementKind::Published));
-        let its = published.filter(|it| it["paper"] == paper && is_on(it, result.place));
-        let (hold, known) = match counts(its) {
-            [0, ..] => ("-".to_owned(), "-".to_owned()),
-            [_, hold, known, _] => (hold.to_string(), known.to_string()),
-        };
+        let its = counts(published.filter(|it| it.paper == paper && is_on(it, result.place)));
+        let cell =
+            |count: usize| if its.statements == 0 { "-".to_owned() } else { count.to_string() };
         let [place, shows, missing] = [result.place, result.shows, result.missing];
         rows.row(&[
             paper.to_owned(),
@@ -94,8 +107,8 @@ pub(super) fn coverage(all: &[Value]) -> Rows {
             experiments,
             methods,
             missing.to_owned(),
-            hold,
-            known,
+            cell(its.hold),
+            cell(its.known_deviations),
         ]);
     }
     rows
@@ -103,22 +116,21 @@ pub(super) fn coverage(all: &[Value]) -> Rows {
 
 /// Returns whether a statement is on a table or figure: its place ends with it, behind a section if
 /// there is one.
-pub(super) fn is_on(statement: &Value, place: &str) -> bool {
-    text(&statement["place"]).rsplit(", ").next() == Some(place)
+pub(super) fn is_on(statement: &StatementRecord, place: &str) -> bool {
+    statement.place.rsplit(", ").next() == Some(place)
 }
 
 /// The statements with published numbers that a parameter was fitted to.
-pub(super) fn fitted(all: &[Value]) -> Rows {
+pub(super) fn fitted(all: &[ExperimentReport]) -> Rows {
     let mut rows = Rows::new(&["experiment", "statement", "place", "fitted"], 4);
     for experiment in all {
-        let its = list(experiment, "statements").filter(|it| it["fitted"].is_string());
-        for statement in its {
-            let [id, place, fitted] = ["id", "place", "fitted"].map(|key| text(&statement[key]));
+        for StatementRecord { id, paper, place, fitted, .. } in &experiment.statements {
+            let Some(fitted) = fitted else { continue };
             rows.row(&[
-                format!("`{}`", text(&experiment["experiment"])),
+                format!("`{}`", experiment.experiment),
                 format!("`{id}`"),
-                format!("{}, {place}", text(&statement["paper"])),
-                fitted,
+                format!("{paper}, {place}"),
+                fitted.clone(),
             ]);
         }
     }
@@ -126,26 +138,24 @@ pub(super) fn fitted(all: &[Value]) -> Rows {
 }
 
 /// The listed deviations, each with its reason and the statements that it explains.
-pub(super) fn deviations(all: &[Value]) -> Rows {
+pub(super) fn deviations(all: &[ExperimentReport]) -> Rows {
     let header = ["experiment", "deviation", "statements", "why", "tested by"];
     let mut rows = Rows::new(&header, 5);
     for experiment in all {
-        let mut found: Vec<(&Value, u32)> = Vec::new();
-        let deviations = list(experiment, "statements").map(|it| &it["deviation"]);
-        for deviation in deviations.filter(|it| it.is_object()) {
+        let mut found: Vec<(&DeviationRecord, u32)> = Vec::new();
+        for deviation in experiment.statements.iter().filter_map(|it| it.deviation.as_ref()) {
             match found.iter_mut().find(|(one, _)| *one == deviation) {
                 Some((_, statements)) => *statements += 1,
                 None => found.push((deviation, 1)),
             }
         }
-        for (deviation, statements) in found {
-            let tests: Vec<_> =
-                list(deviation, "tested_by").map(|test| format!("`{}`", text(test))).collect();
+        for (DeviationRecord { id, reason, tested_by }, statements) in found {
+            let tests: Vec<_> = tested_by.iter().map(|test| format!("`{test}`")).collect();
             rows.row(&[
-                format!("`{}`", text(&experiment["experiment"])),
-                format!("`{}`", text(&deviation["id"])),
+                format!("`{}`", experiment.experiment),
+                format!("`{id}`"),
                 statements.to_string(),
-                text(&deviation["reason"]),
+                reason.clone(),
                 if tests.is_empty() { "not tested".to_owned() } else { tests.join(", ") },
             ]);
         }
@@ -154,7 +164,7 @@ pub(super) fn deviations(all: &[Value]) -> Rows {
 }
 
 /// Lines and rows that VMs and weir take from each other.
-pub(super) fn isolation(json: &Value) -> Rows {
+pub(super) fn isolation(report: &ExperimentReport) -> Rows {
     let header = ["", "between VMs", "weir from VMs", "VMs from weir"];
     let mut rows = Rows::new(&header, 1);
     for (id, what) in [
@@ -165,8 +175,9 @@ pub(super) fn isolation(json: &Value) -> Rows {
     ] {
         let own = |of: &str| {
             let id = format!("{id}-{of}");
-            let statement = list(json, "statements").find(|it| it["id"] == id.as_str());
-            statement.map_or_else(|| "-".to_owned(), |it| format!("{:.0}", number(&it["own"][0])))
+            let statement = report.statements.iter().find(|it| it.id == id);
+            let own = statement.and_then(|it| it.own.first());
+            own.map_or_else(|| "-".to_owned(), |own| format!("{own:.0}"))
         };
         rows.row(&[what.to_owned(), own("vms"), own("by-weir"), own("of-weir")]);
     }

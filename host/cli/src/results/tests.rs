@@ -1,9 +1,13 @@
-use super::{
-    reproduced::{list, text},
-    *,
-};
+use super::*;
 use serde_json::json;
-use weir_experiments::{coverage::paper_results, statement::StatementKind};
+use std::collections::BTreeMap;
+use weir_experiments::{
+    Method,
+    coverage::paper_results,
+    statement::{
+        DeviationRecord, StatementCounts, StatementKind, StatementRecord, StatementVerdict,
+    },
+};
 use weir_runner::report::End;
 
 fn results(files: &[(&str, Value)]) -> (tempfile::TempDir, Results) {
@@ -180,20 +184,46 @@ fn losses_are_in_the_table_of_their_tests() {
 
 #[test]
 fn a_deviation_counts_its_statements_once() {
-    fn statement(kind: &str, verdict: &str, deviation: &Value) -> Value {
-        json!({ "kind": kind, "verdict": verdict, "deviation": deviation })
-    }
-    let reason = "the model starts later";
-    let known = json!({ "id": "late", "reason": reason, "tested_by": ["soon"] });
-    let all = [json!({ "experiment": "x", "method": "real-binary", "statements": [
-        statement("published", "holds", &Value::Null),
-        statement("published", "known deviation", &known),
-        statement("published", "known deviation", &known),
-        statement("own", "does not hold", &Value::Null),
-    ]})];
+    let known = DeviationRecord {
+        id: "late".to_owned(),
+        reason: "the model starts later".to_owned(),
+        tested_by: vec!["soon".to_owned()],
+    };
+    let statement = |kind, verdict| StatementRecord {
+        id: String::new(),
+        kind,
+        paper: String::new(),
+        place: String::new(),
+        text: String::new(),
+        published: None,
+        expected: String::new(),
+        own: Vec::new(),
+        unit: String::new(),
+        fitted: None,
+        verdict,
+        deviation: (verdict == StatementVerdict::Known).then(|| known.clone()),
+    };
+    let published = |verdict| statement(StatementKind::Published, verdict);
+    let report = ExperimentReport {
+        experiment: "x".to_owned(),
+        method: Method::RealBinary,
+        build: None,
+        counts: BTreeMap::new(),
+        statements: vec![
+            published(StatementVerdict::Holds),
+            published(StatementVerdict::Known),
+            published(StatementVerdict::Known),
+            statement(StatementKind::Own, StatementVerdict::Fails),
+        ],
+        as_expected: false,
+        failures: Vec::new(),
+        figures: serde_json::Map::new(),
+        files: Vec::new(),
+    };
     let lines = |rows: Rows| -> Vec<String> {
         rows.0.markdown().lines().skip(2).map(str::to_owned).collect()
     };
+    let all = [report];
     assert_eq!(
         lines(reproduced::experiments(&all)),
         [
@@ -208,34 +238,34 @@ fn a_deviation_counts_its_statements_once() {
     assert_eq!(deviations, ["| `x` | `late` | 2 | the model starts later | `soon` |"]);
 }
 
-/// Returns what the experiments published, by name.
-fn published_results() -> Vec<Value> {
+/// Returns what the experiments published.
+fn published_results() -> Vec<ExperimentReport> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/results");
     Results { folder }.reproduced().expect("the results")
 }
 
 #[test]
 fn each_published_result_counts_its_kinds() {
-    for json in published_results() {
-        let name = json["experiment"].as_str().expect("a name");
+    for report in published_results() {
+        let name = report.experiment.as_str();
         let method = EXPERIMENTS.iter().find(|each| each.name == name).map(|each| each.method);
-        assert_eq!(json["method"], json!(method), "{name}");
-        let counts = json["counts"].as_object().expect("counts");
-        let counted: u64 = counts.values().filter_map(|of| of["statements"].as_u64()).sum();
-        assert_eq!(counted as usize, list(&json, "statements").count(), "{name}");
-        let page = reproduced::experiments(std::slice::from_ref(&json)).0.markdown();
-        for kind in StatementKind::ALL {
-            let of = &counts[kind.name()];
-            let cells =
-                ["statements", "hold", "known_deviations", "fail"].map(|key| of[key].to_string());
-            let row = format!("| {} | {} |", kind.name(), cells.join(" | "));
+        assert_eq!(Some(report.method), method, "{name}");
+        let counted: usize = report.counts.values().map(|of| of.statements).sum();
+        assert_eq!(counted, report.statements.len(), "{name}");
+        let page = reproduced::experiments(std::slice::from_ref(&report)).0.markdown();
+        for (kind, of) in &report.counts {
+            let StatementCounts { statements, hold, known_deviations, fail } = of;
+            let row = format!(
+                "| {} | {statements} | {hold} | {known_deviations} | {fail} |",
+                kind.name()
+            );
             assert!(page.contains(&row), "{name}: {row}\n{page}");
         }
-        for statement in list(&json, "statements") {
-            let (fitted, kind) = (&statement["fitted"], &statement["kind"]);
-            assert!(fitted.is_null() || fitted.is_string() && kind == "own", "{statement}");
-            let is_of_weir = statement["paper"] == "weir";
-            assert_eq!(is_of_weir || fitted.is_string(), kind == "own", "{statement}");
+        for statement in &report.statements {
+            let is_own = statement.kind == StatementKind::Own;
+            let is_fitted = statement.fitted.is_some();
+            assert!(is_own || !is_fitted, "{statement:?}");
+            assert_eq!(statement.paper == "weir" || is_fitted, is_own, "{statement:?}");
         }
     }
 }
@@ -243,30 +273,29 @@ fn each_published_result_counts_its_kinds() {
 #[test]
 fn covered_figures_have_published_statements() {
     let all = published_results();
-    let published = |json: &Value, paper: &str| -> Vec<Value> {
-        let its = list(json, "statements");
-        its.filter(|it| it["kind"] == "published" && it["paper"] == paper).cloned().collect()
+    let published = |report: &ExperimentReport| -> Vec<StatementRecord> {
+        let its = report.statements.iter();
+        its.filter(|it| it.kind == StatementKind::Published).cloned().collect()
     };
     for (paper, result) in paper_results() {
-        let its = |json: &Value| {
-            published(json, paper).iter().any(|it| reproduced::is_on(it, result.place))
+        let judges = |report: &&ExperimentReport| {
+            let mut its = published(report).into_iter();
+            its.any(|it| it.paper == paper && reproduced::is_on(&it, result.place))
         };
-        let judging = all.iter().filter(|json| its(json)).map(|json| text(&json["experiment"]));
+        let mut judging: Vec<_> =
+            all.iter().filter(judges).map(|report| report.experiment.as_str()).collect();
         let mut listed: Vec<_> = result.experiments().map(|each| each.name).collect();
         listed.sort_unstable();
-        let mut judging: Vec<_> = judging.collect();
         judging.sort_unstable();
         assert_eq!(judging, listed, "{paper}, {}", result.place);
     }
     // And no statement names a figure or table that is not in the list.
-    for json in &all {
-        for statement in list(json, "statements").filter(|it| it["kind"] == "published") {
-            let place = text(&statement["place"]);
-            let mut results = paper_results().filter(|(paper, _)| statement["paper"] == *paper);
-            let named = place.contains("Figure") || place.contains("Table");
-            let found = results.any(|(_, result)| reproduced::is_on(statement, result.place));
-            assert_eq!(named, found, "{statement}");
-        }
+    for statement in all.iter().flat_map(published) {
+        let place = &statement.place;
+        let mut results = paper_results().filter(|(paper, _)| statement.paper == *paper);
+        let named = place.contains("Figure") || place.contains("Table");
+        let found = results.any(|(_, result)| reproduced::is_on(&statement, result.place));
+        assert_eq!(named, found, "{statement:?}");
     }
 }
 

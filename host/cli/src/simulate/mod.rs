@@ -1,6 +1,6 @@
 //! `weir simulate`: what QEMU can't show, on a model of the board's memory.
 
-pub mod compare;
+mod compare;
 mod dram;
 mod draw;
 mod json;
