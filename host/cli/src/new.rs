@@ -56,6 +56,11 @@ pub fn run(arguments: &NewArguments) -> Result {
     } else {
         format!("'{}'", shown.replace('\'', r"'\''"))
     };
-    writeln!(screen::stdout(), "{shown}\nnext: weir run {word}")?;
+    writeln!(screen::stdout(), "{shown}\nnext: {} run {word}", command())?;
     Ok(())
+}
+
+/// Returns the command as it was called: the script of the checkout sets `WEIR_COMMAND`.
+fn command() -> String {
+    std::env::var("WEIR_COMMAND").unwrap_or_else(|_| "weir".to_owned())
 }

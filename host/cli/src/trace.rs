@@ -99,7 +99,7 @@ fn kinds() -> clap::builder::PossibleValuesParser {
 }
 
 fn time(text: &str) -> std::result::Result<u64, String> {
-    let nanos = Nanos::parse(text).ok();
+    let nanos = if text == "0" { Some(Nanos(0)) } else { Nanos::parse(text).ok() };
     nanos
         .map(|nanos| nanos.0)
         .ok_or_else(|| "write a time with its unit, such as 10ms or 30us".into())

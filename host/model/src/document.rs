@@ -66,6 +66,8 @@ pub(crate) fn parse_part<T: Table>(
         let message = format!("{object}: syntax error: {message}");
         let fault = Fault::new(Code::Syntax, file, span, message).label("here");
         faults.push(fault.help(help));
+        // A bracket that is missing makes each line behind it an error, too.
+        break;
     }
     if let Some((fault, _)) = single {
         faults.push(fault);

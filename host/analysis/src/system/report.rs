@@ -15,7 +15,7 @@ use crate::{
 };
 use schemars::JsonSchema;
 use serde::{Serialize, Serializer};
-use weir_model::{Fault, FaultRecord, Faults, System, SystemFile, Timing};
+use weir_model::{Fault, FaultRecord, Faults, System, SystemFile, Timing, timing::TimedVm};
 
 /// The result of [`analyze`].
 ///
@@ -243,6 +243,7 @@ pub fn check(timing: &Timing) -> Result<Vec<String>, Faults> {
             ));
         }
     }
+    notes.extend(timing.vms.iter().filter_map(without_limit));
     notes.extend(tasks::polling_shares(timing));
     notes.extend(uncounted::notes(timing));
     let report = analyze_as(true, timing, &Options { effort: CHECK, ..Options::default() })?;
@@ -254,6 +255,19 @@ pub fn check(timing: &Timing) -> Result<Vec<String>, Faults> {
     notes.extend(report.memory.iter().flat_map(|memory| memory.notes.iter().cloned()));
     let refused = report.refused();
     if refused.is_empty() { Ok(notes) } else { Err(Faults(refused)) }
+}
+
+/// Returns the note on a VM whose budget is more than its cores can spend: a core has no two
+/// accesses in a nanosecond.
+fn without_limit(vm: &TimedVm) -> Option<String> {
+    let (budget, period) = vm.memory_budget.as_ref()?.budget?;
+    let most = period.0.saturating_mul(vm.cpus.len().max(1) as u64);
+    (budget > most).then(|| {
+        format!(
+            "{vm} is not limited: its memory budget of {budget} in {period} is more than one \
+             access per nanosecond of each of its cores"
+        )
+    })
 }
 
 /// The rules behind those of the file itself, which every verb goes by that builds or runs a

@@ -183,7 +183,10 @@ pub(super) fn vm_schedule(
                     core.id,
                     entity_of.title(timing)
                 );
-                let help = shorter(&budgets, late, (&switching, &extra));
+                let help = format!(
+                    "{}; until then neither flows nor tasks are judged",
+                    shorter(&budgets, late, (&switching, &extra))
+                );
                 return Err(timing.fault(Code::ServerLate, &core.place, message, help));
             }
             let own = servers.iter().position(|server| server.0 == entity);

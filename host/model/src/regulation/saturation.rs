@@ -87,7 +87,16 @@ impl Checker<'_> {
             return all;
         }
         let adjust = bandwidth.keys.adjust.as_ref().map_or("", |_| ", also for `max` of `adjust`");
-        format!("write at most {room}{adjust}")
+        let period = bandwidth.budget.map_or(saturation.period, |(_, period)| period);
+        let whole = if period > saturation.period {
+            format!(
+                "a budget can be spent at once, so it counts whole in each {}; ",
+                saturation.period
+            )
+        } else {
+            String::new()
+        };
+        format!("{whole}write at most {room} in each {period}{adjust}")
     }
 }
 
