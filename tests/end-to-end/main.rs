@@ -22,6 +22,7 @@ mod qemu_flows;
 mod qemu_focus;
 mod qemu_guests;
 mod qemu_guests_in_c;
+mod qemu_installed;
 mod qemu_linux;
 mod qemu_linux_messages;
 mod qemu_memory;

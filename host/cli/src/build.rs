@@ -151,7 +151,7 @@ pub fn run(arguments: &BuildArguments, environment: &Environment) -> Result {
     let path = if let Some(path) = &arguments.output {
         path.clone()
     } else {
-        let directory = environment.build();
+        let directory = environment.images();
         fs::create_dir_all(&directory).context(|| format!("create {}", directory.display()))?;
         let extension = arguments.format.extension();
         directory.join(format!("{}-{}.{extension}", image_name(&system), system.platform.name))

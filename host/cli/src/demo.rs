@@ -27,8 +27,10 @@ Three virtual machines on one board of four cores, each with its own memory and 
   control  a bare-metal loop that must run every millisecond, and measures how late it is
   linux    Debian's real-time Linux on two cores, running cyclictest
   attacker executes a list of attacks; weir stops each, reports its cause and restarts the VM
-The first two must not notice the third. The first call builds weir and its guests, for minutes.
+The first two must not notice the third.
 ";
+/// The part for a checkout.
+const BUILDS: &str = "The first call builds weir and its guests, for minutes.\n";
 
 /// Boots the demonstration in QEMU: a bare-metal control loop, real-time Linux and an attacker,
 /// concurrently; ends by itself with a table of the results of each.
@@ -45,7 +47,8 @@ pub struct DemoArguments {
 /// Carries the verb out.
 pub fn run(arguments: &DemoArguments, environment: &Environment) -> Result {
     let mut out = messages(arguments.json);
-    writeln!(out, "{BEFORE}")?;
+    let builds = if environment.installation().is_some() { "" } else { BUILDS };
+    writeln!(out, "{BEFORE}{builds}")?;
     out.flush()?;
     let interrupt = watch_signals()?;
     let file = environment.root()?.join(SYSTEM);

@@ -8,12 +8,14 @@ mod calibrate;
 mod check;
 mod console;
 mod demo;
+mod doctor;
 mod documentation;
 mod duration;
 mod explain;
 mod measure;
 mod new;
 mod observe;
+mod package;
 mod plan;
 mod platforms;
 mod reference;
@@ -77,6 +79,8 @@ enum Verb {
     Reproduce(reproduce::ReproduceArguments),
     Calibrate(calibrate::CalibrateArguments),
     Setup(setup::SetupArguments),
+    Doctor(doctor::DoctorArguments),
+    Package(package::PackageArguments),
     Completions(documentation::Completions),
     Man(documentation::Directory),
     Reference(documentation::Reference),
@@ -106,6 +110,8 @@ impl Verb {
             Self::Reproduce(arguments) => reproduce::run(arguments, environment),
             Self::Calibrate(arguments) => calibrate::run(arguments, environment),
             Self::Setup(arguments) => setup::run(arguments, environment),
+            Self::Doctor(arguments) => doctor::run(arguments, environment),
+            Self::Package(arguments) => package::run(arguments, environment, Command::command()),
             Self::Completions(arguments) => {
                 documentation::completions(arguments, Command::command())
             }

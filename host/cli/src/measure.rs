@@ -109,6 +109,7 @@ enum What {
 
 /// Carries the verb out.
 pub fn run(arguments: &BenchArguments, environment: &Environment) -> Result {
+    environment.sources()?;
     match arguments.what {
         What::Board(ref arguments) => board::run(arguments, environment),
         What::Hypervisor { json } => hypervisor(json, environment),

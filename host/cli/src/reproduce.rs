@@ -249,6 +249,7 @@ impl Reproduced {
         arguments: &ReproduceArguments,
         environment: &Environment,
     ) -> Result<Self> {
+        environment.sources()?;
         let otherwise = || environment.build().join("reproduce").join(experiment.name);
         let directory = arguments.output.clone().unwrap_or_else(otherwise);
         fs::create_dir_all(&directory).context(|| format!("create {}", directory.display()))?;
@@ -264,7 +265,7 @@ impl Reproduced {
             _ => Map::new(),
         };
         // Relative to the checkout: results are kept, and must not depend on its place.
-        let root = environment.root()?;
+        let root = environment.sources()?;
         let files = outcome.files.iter().map(|file| file.strip_prefix(root).unwrap_or(file));
         let build = build_id::of_checkout().filter(|_| experiment.runs_systems());
         let report = ExperimentReport {

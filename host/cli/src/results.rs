@@ -57,7 +57,7 @@ const END: &str = "<!-- end -->";
 
 /// Carries the verb out.
 pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
-    let root = environment.root()?;
+    let root = environment.sources()?;
     let results = Results { folder: root.join("docs/results") };
     let mut pages = vec![root.join("README.md")];
     markdown(&root.join("docs"), &mut pages)?;

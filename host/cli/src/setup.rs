@@ -29,16 +29,23 @@ enum Newer {
 
 /// Installs what was asked for, and prints the versions.
 pub fn run(arguments: &SetupArguments, environment: &Environment) -> Result {
-    let rustc = version(environment.rustc.as_deref().unwrap_or(OsStr::new("rustc")))?;
     let qemu = version(&environment.qemu)?;
-    screen::say(format_args!("weir: set up: {rustc}, {qemu}"));
+    let is_installed = environment.installation().is_some();
+    let rustc = if is_installed {
+        screen::say(format_args!("weir: installed: {qemu}"));
+        None
+    } else {
+        let rustc = version(environment.rustc.as_deref().unwrap_or(OsStr::new("rustc")))?;
+        screen::say(format_args!("weir: set up: {rustc}, {qemu}"));
+        Some(rustc)
+    };
     if let Some(Newer::Backports) = arguments.qemu {
-        let newer = debian::install_qemu(&debian::cache_dir(environment.root()?))?;
+        let newer = debian::install_qemu(&environment.downloads()?)?;
         let version = version(newer.as_os_str())?;
         screen::say(format_args!("weir: for boards that need it: {version}, {}", newer.display()));
     }
     let pinned = pinned().unwrap_or_default();
-    if rustc.split(' ').nth(1) != Some(pinned) {
+    if rustc.is_some_and(|rustc| rustc.split(' ').nth(1) != Some(pinned)) {
         screen::say(format_args!(
             "weir: published instruction counts are of Rust {pinned}; those of another version \
              differ a little"

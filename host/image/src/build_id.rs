@@ -28,7 +28,13 @@ const SOURCES: [&str; 15] = [
 /// The identity of the checkout that this process uses; none where its sources are not found.
 pub fn of_checkout() -> Option<&'static str> {
     static ID: OnceLock<Option<String>> = OnceLock::new();
-    let id = ID.get_or_init(|| of(Environment::find().root().ok()?).ok());
+    let id = ID.get_or_init(|| {
+        let environment = Environment::find();
+        match environment.installation() {
+            Some(installation) => Some(installation.build.clone()),
+            None => of(environment.root().ok()?).ok(),
+        }
+    });
     id.as_deref()
 }
 

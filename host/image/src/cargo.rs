@@ -36,13 +36,21 @@ pub struct Programs {
     directory: PathBuf,
     /// Take what was built last.
     no_build: bool,
+    /// The programs are those of an installation.
+    installed: bool,
 }
 
 impl Programs {
     /// Returns the programs of `environment`. With `no_build` each is taken as it was built last.
     #[must_use]
     pub fn new(environment: &Environment, no_build: bool) -> Self {
-        Self { directory: environment.build().join("programs"), no_build }
+        match environment.installation() {
+            Some(its) => Self { directory: its.programs(), no_build: true, installed: true },
+            None => {
+                let directory = environment.build().join("programs");
+                Self { directory, no_build, installed: false }
+            }
+        }
     }
 
     /// Builds the hypervisor with these optional parts for a board, and returns its ELF file.
@@ -62,10 +70,15 @@ impl Programs {
         let name = &board.name;
         let [all, kept] =
             [Features::ALL, parts].map(|parts| self.directory.join(kept_name(name, parts)));
-        if self.no_build {
-            return present(if all.is_file() { all } else { kept });
+        if self.installed {
+            is_built_from(environment.root()?, board)?;
+            // An installation has the hypervisors with all parts and with none.
+            return self.present(if kept.is_file() { kept } else { all });
         }
-        let root = environment.root()?;
+        if self.no_build {
+            return self.present(if all.is_file() { all } else { kept });
+        }
+        let root = environment.sources()?;
         is_built_from(root, board)?;
         let gic = if board.is_gic_v2() { "gicv2" } else { "gicv3" };
         let features: Vec<&str> = std::iter::once(gic).chain(parts.names()).collect();
@@ -87,7 +100,7 @@ impl Programs {
             let _ = fs::remove_file(all.with_extension("sources"));
             let _ = fs::remove_file(&all);
         }
-        present(kept)
+        self.present(kept)
     }
 
     /// Returns the ELF file of the kept hypervisor that an image begins with.
@@ -141,7 +154,7 @@ impl Programs {
                 names.iter().any(|known| known == name).then(|| kept(name))
             })?;
         }
-        names.iter().map(|name| Ok((name.clone(), present(kept(name))?))).collect()
+        names.iter().map(|name| Ok((name.clone(), self.present(kept(name))?))).collect()
     }
 
     /// Builds the vsock tool of Linux guests and returns its ELF file.
@@ -156,7 +169,20 @@ impl Programs {
                 (name == VSOCK_TOOL).then(|| self.path(name))
             })?;
         }
-        present(self.path(VSOCK_TOOL))
+        self.present(self.path(VSOCK_TOOL))
+    }
+
+    /// Returns the path of a program that is there.
+    fn present(&self, path: PathBuf) -> Result<PathBuf> {
+        if path.is_file() {
+            return Ok(path);
+        }
+        let why = if self.installed {
+            "this installation does not have it; a checkout builds it"
+        } else {
+            "build without --no-build"
+        };
+        Err(Failure::environment(format!("{} is not there: {why}", path.display())))
     }
 
     /// One call of cargo, for `board` if the programs depend on it. `keep` returns the destination
@@ -231,19 +257,12 @@ fn is_built_from(root: &Path, board: &Platform) -> Result {
     }
 }
 
-fn present(path: PathBuf) -> Result<PathBuf> {
-    if path.is_file() {
-        return Ok(path);
-    }
-    Err(Failure::environment(format!("{} is not there: build without --no-build", path.display())))
-}
-
 /// `cargo build` in the checkout for the boards' target, with messages for [`call`].
 fn bare_build(environment: &Environment) -> Result<Command> {
     let mut command = Command::new(&environment.cargo);
     command.args(["build", "--message-format=json-render-diagnostics"]);
     command.args(["--profile", "bare", "--target", TARGET]).args(&environment.bare_flags);
-    command.current_dir(environment.root()?);
+    command.current_dir(environment.sources()?);
     if let Some(rustc) = &environment.rustc {
         command.env("RUSTC", rustc);
     }
@@ -393,7 +412,8 @@ mod tests {
     fn without_a_build_all_parts_are_preferred() {
         let directory = tempfile::tempdir().expect("a directory");
         let environment = Environment::find();
-        let programs = Programs { directory: directory.path().to_owned(), no_build: true };
+        let directory_of = directory.path().to_owned();
+        let programs = Programs { directory: directory_of, no_build: true, installed: false };
         let board = Platform::named("qemu-virt").expect("a board");
         let found = || programs.hypervisor(&environment, &board, Features::NONE);
         assert!(found().is_err());

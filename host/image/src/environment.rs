@@ -1,6 +1,10 @@
 //! The locations of the checkout, the tools and the outputs.
 
-use crate::failure::{Failure, Result};
+use crate::{
+    debian,
+    failure::{Failure, Result},
+    installation::{Installation, needs_sources, users_folder},
+};
 use std::{
     collections::BTreeMap,
     env,
@@ -25,9 +29,11 @@ pub struct Environment {
     pub bare_flags: Vec<String>,
     /// QEMU. `WEIR_QEMU`, or `qemu-system-aarch64` on the `PATH`.
     pub qemu: OsString,
-    /// The folders of the libraries that QEMU loads. `WEIR_LIBRARIES`, or those where cargo puts
-    /// them when it builds this program.
+    /// The folders of the libraries that QEMU loads. `WEIR_LIBRARIES`, or those of the
+    /// installation, or those where cargo puts them when it builds this program.
     libraries: Vec<PathBuf>,
+    /// The installation that this program belongs to.
+    installation: Option<Installation>,
 }
 
 impl Default for Environment {
@@ -44,7 +50,10 @@ fn variable(name: &str) -> Option<OsString> {
 impl Environment {
     /// Finds the checkout and the tools by the environment variables of this process.
     pub fn find() -> Self {
-        let root = variable("WEIR_ROOT").map(PathBuf::from).or_else(|| {
+        let given = variable("WEIR_ROOT").map(PathBuf::from);
+        let installation = || Installation::of(&env::current_exe().ok()?);
+        let installation = if given.is_some() { None } else { installation() };
+        let root = given.or_else(|| Some(installation.as_ref()?.share())).or_else(|| {
             let here = env::current_dir().ok();
             let program = env::current_exe().ok();
             here.iter()
@@ -53,10 +62,13 @@ impl Environment {
                 .find(is_checkout)
                 .map(Into::into)
         });
-        let libraries = variable("WEIR_LIBRARIES").map_or_else(
-            || env::current_exe().map(|program| built_along(&program)).unwrap_or_default(),
-            |folder| vec![folder.into()],
-        );
+        let libraries = match (variable("WEIR_LIBRARIES"), &installation) {
+            (Some(folder), _) => vec![folder.into()],
+            (None, Some(installation)) => vec![installation.libraries()],
+            (None, None) => {
+                env::current_exe().map(|program| built_along(&program)).unwrap_or_default()
+            }
+        };
         let flags = env::var("WEIR_BARE_FLAGS").unwrap_or_default();
         Self {
             root,
@@ -65,10 +77,26 @@ impl Environment {
             bare_flags: flags.split_whitespace().map(Into::into).collect(),
             qemu: variable("WEIR_QEMU").unwrap_or_else(|| "qemu-system-aarch64".into()),
             libraries,
+            installation,
         }
     }
 
-    /// Returns the directory of the checkout.
+    /// Returns the installation that this program belongs to.
+    #[must_use]
+    pub const fn installation(&self) -> Option<&Installation> {
+        self.installation.as_ref()
+    }
+
+    /// Returns the directory of the checkout, with the sources.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::root`], and if this program belongs to an installation.
+    pub fn sources(&self) -> Result<&Path> {
+        if self.installation.is_some() { Err(needs_sources()) } else { self.root() }
+    }
+
+    /// Returns the directory of the checkout, or that of boards and examples of the installation.
     ///
     /// # Errors
     ///
@@ -128,21 +156,53 @@ impl Environment {
         Ok(if example.is_file() { example } else { fixture })
     }
 
-    /// Returns the directory of runs: `WEIR_RUNS`, or `runs` in the checkout, or here without one.
+    /// Returns the directory of runs: `WEIR_RUNS`, or `runs` in the checkout, or here without one;
+    /// of an installation, `weir/runs` of the user's state.
     pub fn runs(&self) -> PathBuf {
-        variable("WEIR_RUNS").map_or_else(|| self.place("runs"), PathBuf::from)
+        let otherwise = || match self.installation {
+            Some(_) => users_folder("XDG_STATE_HOME", ".local/state").join("runs"),
+            None => self.place("runs"),
+        };
+        variable("WEIR_RUNS").map_or_else(otherwise, PathBuf::from)
     }
 
-    /// Returns the directory of images: `build` in the checkout, or here without one.
+    /// Returns the directory of what is made: `build` in the checkout, or here without one; of an
+    /// installation, `weir` of the user's cache.
     #[must_use]
     pub fn build(&self) -> PathBuf {
-        self.place("build")
+        match self.installation {
+            Some(_) => users_folder("XDG_CACHE_HOME", ".cache"),
+            None => self.place("build"),
+        }
+    }
+
+    /// Returns the directory of images that the user asks for: [`Self::build`], or, of an
+    /// installation, the current one.
+    #[must_use]
+    pub fn images(&self) -> PathBuf {
+        if self.installation.is_some() { PathBuf::from(".") } else { self.build() }
+    }
+
+    /// Returns the directory of downloads: `WEIR_CACHE`, or `.cache` in the checkout, or that of
+    /// [`Self::build`] of an installation.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::root`].
+    pub fn downloads(&self) -> Result<PathBuf> {
+        match self.installation {
+            Some(_) => Ok(debian::cache_dir(&self.build())),
+            None => self.root().map(debian::cache_dir),
+        }
     }
 
     /// Returns the names of the guests that come with weir, sorted.
     #[must_use]
     pub fn guests(&self) -> Vec<String> {
-        self.packages_of_guests().into_keys().collect()
+        match &self.installation {
+            Some(installation) => installation.guests.keys().cloned().collect(),
+            None => self.packages_of_guests().into_keys().collect(),
+        }
     }
 
     /// Returns the folder of the package of each guest that comes with weir, by the guest's name:
@@ -173,6 +233,9 @@ impl Environment {
     /// several. None if it declares none.
     #[must_use]
     pub fn arguments(&self, guest: &str) -> Option<Vec<String>> {
+        if let Some(installation) = &self.installation {
+            return installation.guests.get(guest)?.clone();
+        }
         let manifest = self.packages_of_guests().get(guest)?.join("Cargo.toml");
         declared(&fs::read_to_string(manifest).ok()?, guest)
     }

@@ -155,7 +155,7 @@ fn present(
         ImageSource::Named(name) => name,
     };
     let path = match debian::Kept::named(role, name) {
-        Some(what) => debian::kept(&debian::cache_dir(environment.root().ok()?), what),
+        Some(what) => debian::kept(&environment.downloads().ok()?, what),
         None if role == "initrd" => None,
         None => Some(programs.path(name)),
     };

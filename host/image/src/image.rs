@@ -174,7 +174,7 @@ fn fetch(
         ImageSource::Named(name) => name,
     };
     let what = Kept::named(role, name).ok_or_else(|| unknown(role, name))?;
-    let cache = debian::cache_dir(environment.root()?);
+    let cache = environment.downloads()?;
     let talk = match what {
         Kept::Initramfs(kind) if kind.has_vsock_tool => {
             let path = programs.vsock_tool(environment)?;

@@ -18,6 +18,7 @@ mod features;
 mod flat;
 mod format;
 mod image;
+mod installation;
 pub mod output;
 pub mod progress;
 pub mod screen;
@@ -30,6 +31,7 @@ pub use failure::{Failure, Result};
 pub use features::features_of;
 pub use format::Format;
 pub use image::{BuiltImage, ImageOptions, build};
+pub use installation::Installation;
 pub use system::{
     catalog, check, check_on, check_platform, exit_status, first_rendered, load, load_to_measure,
     name, needs_plugin, refused, rendered, to_build,

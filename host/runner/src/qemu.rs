@@ -256,7 +256,7 @@ impl Program {
         if major(&own.version).is_none_or(|major| major >= needed) {
             return Ok(own);
         }
-        let cache = environment.root().map(debian::cache_dir).ok();
+        let cache = environment.downloads().ok();
         if let Some(path) = cache.as_deref().and_then(debian::installed_qemu) {
             let path = path.into_os_string();
             let version = version(&path)?;
