@@ -12,9 +12,12 @@ use std::{
     path::{Path, PathBuf},
     time::SystemTime,
 };
-use weir_image::{Failure, Result, failure::Context};
+use weir_image::{Environment, Estimate, Failure, Result, failure::Context};
 use weir_model::System;
-use weir_report::{REPORT, SUMMARY};
+use weir_report::{
+    REPORT, SUMMARY,
+    plan::{PLAN, SystemPlan},
+};
 
 /// The file with all bytes of the board's UART.
 pub const WIRE: &str = "wire.bin";
@@ -93,6 +96,14 @@ impl RunRecord {
     pub fn write_json(&self, name: &str, value: &Value) -> Result {
         let value = weir_report::versioned(value.clone());
         self.write_file(name, format!("{value:#}\n").as_bytes())
+    }
+
+    /// Writes the plan of the system.
+    pub fn write_plan(&self, system: &System, environment: &Environment) -> Result {
+        let estimate = Estimate::of(system, environment);
+        let placement = estimate.placement(system).unwrap_or_default();
+        let plan = weir_report::versioned(SystemPlan::of(system, &placement));
+        self.write_file(PLAN, format!("{plan:#}\n").as_bytes())
     }
 
     /// Removes a file, if it is there.
