@@ -9,6 +9,11 @@ pub(crate) const LINE: f64 = 18.0;
 /// pixels.
 const CHARACTER: f64 = 1.9;
 
+/// Returns whether a bar of this width, in percent, has room for a label in a window of 400 pixels.
+pub(crate) fn fits(label: &str, width: f64) -> bool {
+    label.chars().count() as f64 * CHARACTER + 2.0 <= width
+}
+
 /// A figure, with its text alternative.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Figure {
@@ -70,8 +75,7 @@ impl Figure {
     /// pixels.
     pub fn bar(&mut self, place: Place, class: &str, label: &str, tip: impl Into<String>) {
         let Place { x, y, width, height } = place;
-        let fits = label.chars().count() as f64 * CHARACTER + 2.0 <= width;
-        let label = if fits { label.to_owned() } else { String::new() };
+        let label = if fits(label, width) { label.to_owned() } else { String::new() };
         let (class, tip) = (class.to_owned(), tip.into());
         self.items.push(Item::Bar { x, y, width, height, class, label, tip });
     }
@@ -85,6 +89,17 @@ impl Figure {
         };
         let (class, text) = (class.to_owned(), text.to_owned());
         self.items.push(Item::Text { x, dx, y, anchor, class, text });
+    }
+
+    /// Adds a text on as many lines as a window of 400 pixels needs, below `y`. Returns the end of
+    /// the last line.
+    pub fn lines(&mut self, (x, mut y): (f64, f64), class: &str, text: &str) -> f64 {
+        let columns = ((98.0 - x) / CHARACTER) as usize;
+        for line in textwrap::wrap(text, columns) {
+            self.text((x, y + 13.0), Anchor::Start, class, &line);
+            y += LINE;
+        }
+        y
     }
 
     /// Adds a text at a position of an axis, within the figure.

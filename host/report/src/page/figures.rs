@@ -34,7 +34,7 @@ pub(super) fn latencies(flow: &FlowRun, id: String) -> Option<Figure> {
     let height = |packets: u64| {
         PLOT * (1.0 + (packets.max(1) as f64).log10() * 4.0) / (1.0 + 4.0 * f64::from(top_decade))
     };
-    let top = 3.0 * LINE;
+    let top = 4.0 * LINE;
     let bottom = top + PLOT;
     axis.draw(&mut figure, (top, bottom));
     for decade in 0..=top_decade {
@@ -62,7 +62,12 @@ pub(super) fn latencies(flow: &FlowRun, id: String) -> Option<Figure> {
     let limits = [
         (Some(latency.max), "observed", max, 0.0),
         (flow.bound_ns, "bound", flow.bound_ns.map_or_else(String::new, bound), LINE),
-        (flow.deadline_ns, "deadline", flow.deadline_ns.map_or_else(String::new, deadline), 0.0),
+        (
+            flow.deadline_ns,
+            "deadline",
+            flow.deadline_ns.map_or_else(String::new, deadline),
+            2.0 * LINE,
+        ),
     ];
     for (limit, class, text, lower) in limits {
         let Some(limit) = limit else { continue };
@@ -121,7 +126,7 @@ pub(super) fn responses(report: &RunReport) -> Option<Figure> {
             || format!("{name}: no response was reported"),
             |max| format!("{name}: max {}", units::time(max)),
         );
-        figure.text((0.0, y + 13.0), Anchor::Start, "label", &text);
+        y = figure.lines((0.0, y), "label", &text) - LINE;
         let top = y + 2.0 * LINE;
         if let Some(max) = max {
             let place = Place { x: 0.0, y: top, width: axis.at(max), height: 14.0 };
@@ -207,13 +212,8 @@ pub(super) fn budget(
 /// Adds labels of times since `zero` to the axis of a span of time.
 fn time_axis(figure: &mut Figure, (from, to): (u64, u64), (zero, last): (u64, u64), y: f64) {
     let length = (last - zero).max(1);
-    let mut step = 10u64.pow(length.ilog10());
-    for divisor in [1, 2, 5] {
-        if length / step < 4 && step % divisor == 0 && length / (step / divisor) <= 5 {
-            step /= divisor;
-            break;
-        }
-    }
+    let steps = (0..19).flat_map(|decade| [1, 2, 5].map(|digit| digit * 10u64.pow(decade)));
+    let step = steps.into_iter().find(|step| length / step <= 5).unwrap_or(length);
     let mut at = 0;
     while at <= length {
         let x = 100.0 * (zero + at - from) as f64 / (to - from).max(1) as f64;
@@ -236,9 +236,8 @@ pub(super) fn exits(vms: &[VmRun], run_ns: u64) -> Option<Figure> {
         let rate = u128::from(all) * 1_000_000_000 / u128::from(run_ns.max(1));
         let rate = units::count(u64::try_from(rate).unwrap_or(u64::MAX));
         let title = format!("{}: {} exits, {rate} per second", vm.name, units::count(all));
-        figure.text((0.0, y + 13.0), Anchor::Start, "label", &title);
+        y = figure.lines((0.0, y), "label", &title);
         let _ = write!(figure.description, "{title}: ");
-        y += LINE;
         let rest: u64 = causes.iter().skip(CAUSES).map(|(_, count)| **count).sum();
         let others = (rest > 0).then(|| (format!("{} other causes", causes.len() - CAUSES), rest));
         let shown = causes.iter().take(CAUSES).map(|(cause, count)| ((*cause).clone(), **count));
@@ -361,9 +360,12 @@ pub(super) fn time_line(
         }
         let text = match lane.interrupts.len() {
             0 => format!("core {}: {}", lane.core, states.join(", ")),
+            1 => format!("core {}: {}; 1 interrupt", lane.core, states.join(", ")),
             count => format!("core {}: {}; {count} interrupts", lane.core, states.join(", ")),
         };
-        figure.text((0.0, y + 13.0), Anchor::Start, "", &text);
+        let columns = textwrap::wrap(&text, 50);
+        let shown = columns.first().map_or(text.as_str(), AsRef::as_ref);
+        figure.text((0.0, y + 13.0), Anchor::Start, "", shown);
         let _ = write!(figure.description, "{text}; ");
         y += LINE + LANE + 6.0;
     }

@@ -17,7 +17,7 @@ pub(super) struct JudgedRow {
     pub bound: Option<u64>,
     /// The deadline.
     pub deadline: Option<u64>,
-    /// The observed maximum as a part of the bound, or else of the deadline.
+    /// The observed maximum as a part of the bound or the deadline, the shorter one.
     pub ratio: Option<f64>,
     /// The verdict; none if there is neither bound nor deadline.
     pub verdict: Option<Verdict>,
@@ -34,7 +34,7 @@ impl JudgedRow {
         [observed, bound, deadline]: [Option<u64>; 3],
         finding: Option<&Finding>,
     ) -> Self {
-        let limit = bound.or(deadline).filter(|limit| *limit > 0);
+        let limit = bound.into_iter().chain(deadline).min().filter(|limit| *limit > 0);
         let verdict = finding.map(|finding| finding.verdict);
         Self {
             name,

@@ -23,7 +23,9 @@ pub struct SystemPlan {
     pub vms: Vec<PlannedVm>,
     /// The cores that VMs have.
     pub cores: Vec<PlannedCore>,
-    /// The RAM of the board by address, without devices.
+    /// The RAM of the board in bytes.
+    pub ram_bytes: u64,
+    /// The owners of the RAM by address.
     pub memory: Vec<PlannedArea>,
     /// The flows, one for each receiver.
     pub flows: Vec<PlannedFlow>,

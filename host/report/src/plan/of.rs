@@ -5,7 +5,9 @@ use super::{
     PlannedFlow, PlannedShare, PlannedTask, PlannedVm, SystemPlan,
 };
 use weir_model::{
-    ImageSource, MapOwner, Placement, System, Vm, shares,
+    ImageSource, MapOwner, Placement, System, Vm,
+    platform::RamRange,
+    shares,
     timing::{DEFAULT_PORT, Entity, Schedule, SharedCore, TimedVm},
 };
 use weir_units::Nanos;
@@ -20,7 +22,8 @@ impl SystemPlan {
             platform: system.platform.name.clone(),
             vms: system.vms.iter().map(|vm| planned_vm(vm, timed(vm))).collect(),
             cores: cores(system),
-            memory: memory(placement),
+            ram_bytes: system.platform.ram().map(|ram| ram.size.0).sum(),
+            memory: memory(system, placement),
             flows: flows(system),
             devices: devices(system),
             classes: system.division.divided.then(|| classes(system, placement)),
@@ -123,8 +126,10 @@ fn shared_core(id: u8, core: &SharedCore, system: &System) -> PlannedCore {
     PlannedCore { core: id, schedule: Some(schedule), frame_ns: frame, shares }
 }
 
-fn memory(placement: &Placement) -> Vec<PlannedArea> {
-    let ram = placement.rows.iter().filter(|row| !row.what.starts_with('/'));
+fn memory(system: &System, placement: &Placement) -> Vec<PlannedArea> {
+    let is_in = |ram: RamRange, at: u64| (ram.base.0..ram.base.0 + ram.size.0).contains(&at);
+    let is_ram = |at: u64| system.platform.ram().any(|ram| is_in(ram, at));
+    let ram = placement.rows.iter().filter(|row| is_ram(row.address.0));
     ram.map(|row| PlannedArea {
         address: row.address.0,
         bytes: row.size.0,

@@ -2,7 +2,7 @@
 
 use super::{PlannedClasses, PlannedCore, SystemPlan};
 use crate::{
-    figure::{Anchor, Figure, LINE, Place},
+    figure::{Anchor, Figure, LINE, Place, fits},
     units,
 };
 use std::fmt::Write as _;
@@ -45,7 +45,7 @@ impl SystemPlan {
     /// The RAM of each VM as a part of all.
     fn owner_figure(&self) -> Figure {
         let mut figure = Figure::new("memory", "Memory");
-        let all: u64 = self.memory.iter().map(|area| area.bytes).sum();
+        let all = self.ram_bytes;
         if all == 0 {
             return figure;
         }
@@ -77,8 +77,7 @@ impl SystemPlan {
         for core in &self.cores {
             let what = core.schedule.as_deref().unwrap_or("one VM, all of the time");
             let title = format!("core {}: {what}", core.core);
-            figure.text((0.0, y + 13.0), Anchor::Start, "label", &title);
-            y += LINE;
+            y = figure.lines((0.0, y), "label", &title);
             let _ = write!(figure.description, "{title}: ");
             let idle = Place { x: 0.0, y, width: 100.0, height: BAR };
             figure.bar(idle, "free", "", "no VM");
@@ -115,8 +114,7 @@ impl SystemPlan {
             let width = width.min(100.0 - x);
             let place = Place { x, y, width, height: BAR };
             // The name alone fits more often.
-            let fits = text.chars().count() as f64 * 1.9 + 2.0 <= width;
-            let label = if fits { &text } else { &share.vm };
+            let label = if fits(&text, width) { &text } else { &share.vm };
             figure.bar(place, &self.color(&share.vm), label, &text);
             let _ = write!(figure.description, "{text}; ");
             x += width;
@@ -127,7 +125,8 @@ impl SystemPlan {
         let mut figure = Figure::new("memory", "Memory");
         let all: u64 = self.memory.iter().map(|area| area.bytes).sum();
         let Some(first) = self.memory.first().filter(|_| all > 0) else { return figure };
-        let title = format!("{} of RAM from {}", units::bytes(all), units::address(first.address));
+        let (size, from) = (units::bytes(self.ram_bytes), units::address(first.address));
+        let title = format!("{size} of RAM from {from}");
         figure.text((0.0, 13.0), Anchor::Start, "label", &title);
         let widths: Vec<f64> = self
             .memory
@@ -156,10 +155,10 @@ impl SystemPlan {
             let swatch = Place { x: 0.0, y: y + 3.0, width: 2.5, height: 11.0 };
             figure.bar(swatch, &self.color(owner), "", owner);
             let (at, size) = (units::address(area.address), units::bytes(area.bytes));
-            figure.text((3.5, y + 13.0), Anchor::Start, "mono", &at);
-            figure.text((42.0, y + 13.0), Anchor::End, "", &size);
+            figure.text((3.0, y + 13.0), Anchor::Start, "mono", &at);
+            figure.text((42.5, y + 13.0), Anchor::End, "", &size);
             let what = format!("{owner}: {}", area.what);
-            figure.text((43.0, y + 13.0), Anchor::Start, "", &what);
+            figure.text((42.5, y + 13.0), Anchor::Start, "", &what);
             let _ = write!(figure.description, "{at}, {size}: {what}; ");
             y += LINE;
         }
@@ -178,30 +177,29 @@ impl SystemPlan {
                 }
                 None => format!("{}, best effort", units::bytes(flow.size_bytes)),
             };
-            let deadline = flow
-                .deadline_ns
-                .map_or_else(String::new, |deadline| format!("deadline {}", units::time(deadline)));
-            let middle = y + LINE + BAR / 2.0;
+            let deadline = flow.deadline_ns.map_or_else(String::new, |deadline| {
+                format!(", deadline {}", units::time(deadline))
+            });
+            let every = every + &deadline;
+            figure.text((50.0, y + 13.0), Anchor::Middle, "label", &what);
+            y += LINE;
             for (x, vm) in [(0.0, &flow.from), (77.0, &flow.to)] {
-                let place = Place { x, y: y + LINE, width: 23.0, height: BAR };
+                let place = Place { x, y, width: 23.0, height: BAR };
                 figure.bar(place, &self.color(vm), vm, vm);
-                // A long name stands above its box.
-                if vm.chars().count() as f64 * 1.9 + 2.0 > 23.0 {
-                    let (x, anchor) =
-                        if x > 0.0 { (100.0, Anchor::End) } else { (0.0, Anchor::Start) };
-                    figure.text((x, y + 13.0), anchor, "", vm);
-                }
             }
-            figure.arrow((23.5, 76.5), middle);
-            figure.text((50.0, middle - 6.0), Anchor::Middle, "label", &what);
-            figure.text((50.0, middle + 16.0), Anchor::Middle, "", &every);
-            figure.text((50.0, middle + 16.0 + LINE), Anchor::Middle, "", &deadline);
-            let _ = write!(
-                figure.description,
-                "{} to {}: {what}, {every}, {deadline}; ",
-                flow.from, flow.to
-            );
-            y += LINE + BAR + LINE + 12.0;
+            figure.arrow((23.5, 76.5), y + BAR / 2.0);
+            y += BAR;
+            figure.text((50.0, y + 15.0), Anchor::Middle, "", &every);
+            y += LINE + 4.0;
+            // A long name stands below its box.
+            let ends = [(0.0, Anchor::Start, &flow.from), (100.0, Anchor::End, &flow.to)];
+            for (x, anchor, vm) in ends.into_iter().filter(|(.., vm)| !fits(vm, 23.0)) {
+                figure.text((x, y + 13.0), anchor, "", vm);
+                y += LINE;
+            }
+            let (from, to) = (&flow.from, &flow.to);
+            let _ = write!(figure.description, "{from} to {to}: {what}, {every}; ");
+            y += 8.0;
         }
         figure.height = y;
         figure
@@ -214,9 +212,9 @@ impl SystemPlan {
             let place = Place { x: 0.0, y, width: 23.0, height: BAR };
             figure.bar(place, &self.color(&device.vm), &device.vm, &device.vm);
             figure.line((23.0, y + BAR / 2.0), (29.0, y + BAR / 2.0), "axis");
-            figure.text((30.0, y + 17.0), Anchor::Start, "", &device.device);
+            let end = figure.lines((30.0, y + 4.0), "", &device.device);
             let _ = write!(figure.description, "{}: {}; ", device.vm, device.device);
-            y += BAR + 6.0;
+            y = end.max(y + BAR) + 6.0;
         }
         figure.height = y;
         figure
