@@ -8,7 +8,7 @@ use std::{
     process::{Command, Output},
 };
 
-/// Measures the page in the frame and writes the result into the document.
+/// Measures the page in each frame and writes the results into the document.
 const MEASURE: &str = include_str!("measure.js");
 
 /// The appearance that a reader prefers.
@@ -47,15 +47,18 @@ fn messages(stderr: &[u8]) -> Vec<String> {
     lines.lines().filter(|line| line.contains(":CONSOLE")).map(str::to_owned).collect()
 }
 
-/// Returns what [`MEASURE`] found on a page, in a window of this width.
-pub fn measured(page: &str, width: u32, scheme: Scheme) -> Value {
+/// Returns what [`MEASURE`] found on a page, in windows of these widths.
+pub fn measured(page: &str, widths: &[u32], scheme: Scheme) -> Vec<Value> {
     let directory = tempfile::tempdir().expect("a directory");
     let harness = directory.path().join("harness.html");
     let page = page.replace('&', "&amp;").replace('"', "&quot;");
-    let document = format!(
-        "<!DOCTYPE html><iframe srcdoc=\"{page}\" style=\"width: {width}px; height: 900px; border: \
-         0\"></iframe><script>{MEASURE}</script>"
-    );
+    let frame = |width| {
+        format!(
+            "<iframe srcdoc=\"{page}\" style=\"width: {width}px; height: 900px; border: 0\"></iframe>"
+        )
+    };
+    let frames: String = widths.iter().map(frame).collect();
+    let document = format!("<!DOCTYPE html>{frames}<script>{MEASURE}</script>");
     fs::write(&harness, document).expect("written");
     let output = chromium(&["--window-size=1700,1000", "--dump-dom"], scheme, &harness);
     let (out, error) = (String::from_utf8_lossy(&output.stdout), &output.stderr);

@@ -70,7 +70,8 @@ function measure(frame) {
   return result;
 }
 window.onload = () => {
-  const found = JSON.stringify(measure(document.querySelector("iframe")));
+  const frames = [...document.querySelectorAll("iframe")];
+  const found = JSON.stringify(frames.map(measure));
   const place = document.createElement("pre");
   // In two parts, because this script is in the document, too.
   place.textContent = ["@@measured", found, "measured@@"].join(" ");
