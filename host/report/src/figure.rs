@@ -1,5 +1,6 @@
 //! Figures as SVG. Positions along a figure are percentages of its width, heights are pixels, so
 //! that text has one size in each window.
+#![expect(clippy::cast_precision_loss, reason = "a position is of pixels, a ratio of three digits")]
 
 use serde::Serialize;
 
@@ -94,7 +95,8 @@ impl Figure {
     /// Adds a text on as many lines as a window of 400 pixels needs, below `y`. Returns the end of
     /// the last line.
     pub fn lines(&mut self, (x, mut y): (f64, f64), class: &str, text: &str) -> f64 {
-        let columns = ((98.0 - x) / CHARACTER) as usize;
+        let has_room = |columns: &u8| x + f64::from(*columns) * CHARACTER <= 98.0;
+        let columns = usize::from((1..=100).rev().find(has_room).unwrap_or(1));
         for line in textwrap::wrap(text, columns) {
             self.text((x, y + 13.0), Anchor::Start, class, &line);
             y += LINE;
@@ -162,7 +164,9 @@ impl LogAxis {
         figure.line((0.0, y), (100.0, y), "axis");
         let decades = self.to - self.from;
         let step = decades.div_ceil(5).max(1);
-        for decade in (self.from..=self.to).filter(|decade| (decade - self.from) % step == 0) {
+        for decade in
+            (self.from..=self.to).filter(|decade| (decade - self.from).is_multiple_of(step))
+        {
             let value = 10u64.saturating_pow(decade);
             let x = self.at(value);
             figure.line((x, top), (x, y + 4.0), "grid");

@@ -6,7 +6,7 @@ pub(crate) fn count(value: u64) -> String {
     let digits = value.to_string();
     let mut text = String::new();
     for (place, digit) in digits.chars().enumerate() {
-        if place > 0 && (digits.len() - place) % 3 == 0 {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
             text.push(',');
         }
         text.push(digit);
@@ -20,9 +20,9 @@ fn scaled(value: u64, units: &[(u64, &str)]) -> String {
         units.iter().copied().rev().find(|(size, _)| value >= *size).unwrap_or(units[0]);
     let (whole, rest) = (value / size, value % size);
     let places = 3 - whole.max(1).ilog10().min(3) as usize;
-    let fraction = (rest as f64 / size as f64 * 10f64.powi(places as i32)).round() as u64;
-    let (whole, fraction) =
-        if fraction >= 10u64.pow(places as u32) { (whole + 1, 0) } else { (whole, fraction) };
+    let parts = 10u128.pow(places as u32);
+    let fraction = (u128::from(rest) * parts + u128::from(size / 2)) / u128::from(size);
+    let (whole, fraction) = if fraction >= parts { (whole + 1, 0) } else { (whole, fraction) };
     if fraction == 0 && whole > value / size && units.iter().any(|unit| unit.0 == whole * size) {
         return scaled(whole * size, units);
     }

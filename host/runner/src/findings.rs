@@ -28,6 +28,11 @@ const CLASSES: i32 = 20;
 
 /// Returns the number of packets by latency, in classes of equal width on a logarithmic axis.
 #[must_use]
+#[expect(
+    clippy::cast_precision_loss,
+    clippy::cast_sign_loss,
+    reason = "edges are positive, and a class that rounding misses is corrected"
+)]
 pub fn distribution(packets: &[ArrivedPacket]) -> Vec<LatencyBucket> {
     let edge = |class: i32| 10f64.powf(f64::from(class) / f64::from(CLASSES)).ceil() as u64;
     let mut counts = BTreeMap::new();

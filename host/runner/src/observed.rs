@@ -165,8 +165,8 @@ impl ObservedTrace {
                     observed.suspension(kind, &record, facts.nanos(record.time));
                     if kind == RecordKind::VcpuSwitch && record.count > 0 {
                         let switches = observed.switches.entry(trace::core(&record)).or_default();
-                        let began = facts.nanos(record.count);
-                        let took = facts.nanos(record.time).saturating_sub(began);
+                        let since = facts.nanos(record.count);
+                        let took = facts.nanos(record.time).saturating_sub(since);
                         switches.times += 1;
                         switches.max_ns = switches.max_ns.max(took);
                     }
@@ -246,15 +246,15 @@ impl ObservedTrace {
 
     /// Ends the suspensions of the vCPUs with these budgets.
     fn resume(&mut self, now: u64, of: impl Fn(&BudgetKey) -> bool) {
-        let uses = &mut self.uses;
+        let all = &mut self.uses;
         self.suspended.retain(|key, since| {
             if !of(key) {
                 return true;
             }
             let took = now.saturating_sub(*since);
-            let used = uses.entry(*key).or_default();
-            used.throttled_ns = used.throttled_ns.saturating_add(took);
-            used.max_throttled_ns = used.max_throttled_ns.max(took);
+            let budget = all.entry(*key).or_default();
+            budget.throttled_ns = budget.throttled_ns.saturating_add(took);
+            budget.max_throttled_ns = budget.max_throttled_ns.max(took);
             false
         });
     }

@@ -1,4 +1,5 @@
 //! The page that compares two runs.
+#![expect(clippy::cast_precision_loss, reason = "a position is of pixels, a ratio of three digits")]
 
 use super::{
     files::RunFiles,

@@ -1,4 +1,5 @@
 //! The figures of a run.
+#![expect(clippy::cast_precision_loss, reason = "a position is of pixels, a ratio of three digits")]
 
 use super::trace::{BudgetUse, CoreState, Lane, span_ns};
 use crate::{
@@ -84,7 +85,7 @@ pub(super) fn latencies(flow: &FlowRun, id: String) -> Option<Figure> {
         latency.p50.map_or_else(|| "unknown".to_owned(), units::time),
         latency.p99.map_or_else(|| "unknown".to_owned(), units::time)
     );
-    figure.caption = figure.description.clone();
+    figure.caption.clone_from(&figure.description);
     figure.height = bottom + LINE + 8.0;
     Some(figure)
 }

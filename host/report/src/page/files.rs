@@ -23,7 +23,7 @@ const LINES: usize = 20;
 /// The bytes of a console in which these lines are searched.
 const TAIL: u64 = 8192;
 /// The name of what depends on the host in the directory of a run.
-pub(super) const FACTS: &str = "run.json";
+const FACTS: &str = "run.json";
 
 /// The files of a run, for [`run_page`](crate::run_page).
 #[derive(Clone, Debug)]

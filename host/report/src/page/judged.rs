@@ -1,4 +1,5 @@
 //! The rows of what a run is judged by.
+#![expect(clippy::cast_precision_loss, reason = "a position is of pixels, a ratio of three digits")]
 
 use crate::run::{Finding, RunReport};
 use serde::Serialize;

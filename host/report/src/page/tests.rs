@@ -1,14 +1,10 @@
-use super::{
-    files::{ConsoleTail, FACTS},
-    trace::TraceView,
-    *,
-};
+use super::{files::ConsoleTail, trace::TraceView, *};
 use crate::{
     plan::{PlannedCore, PlannedFlow, PlannedShare, PlannedVm},
     run::{
         BudgetFinding, Clock, ConsoleCounts, CoreRun, DeniedOperation, End, EngineRun, Expected,
         FaultReport, Finding, FlowRun, FrameCounts, InterruptFinding, Latency, LatencyBucket,
-        RefusedDma, RunFacts, RunReport, State, TaskFinding, Totals, VcpuRun, VmRun,
+        RefusedDma, RunReport, State, TaskFinding, Totals, VcpuRun, VmRun,
     },
     trace::file::tests::facts,
 };

@@ -83,7 +83,7 @@ pub struct PlannedCore {
     pub core: u8,
     /// The schedule in words; none if one VM has the core for itself.
     pub schedule: Option<String>,
-    /// The time after which a table repeats, in ns; for other schedules the sum of the shares.
+    /// The time after which the schedule repeats, in ns; 0 for budgets with periods of their own.
     pub frame_ns: u64,
     /// The shares of the core, in the order of time or of falling priority.
     pub shares: Vec<PlannedShare>,

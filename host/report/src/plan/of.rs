@@ -116,7 +116,6 @@ fn shared_core(id: u8, core: &SharedCore, system: &System) -> PlannedCore {
             (format!("table, major frame {frame}"), frame.0)
         }
         Schedule::FixedPriority { servers } => {
-            // The share of a server is its utilization, in millionths of the core.
             for (entity, budget, period) in servers {
                 behind(&mut shares, entity, *budget, Some(*period));
             }

@@ -1,4 +1,5 @@
 //! The picture of a plan.
+#![expect(clippy::cast_precision_loss, reason = "a position is of pixels, a ratio of three digits")]
 
 use super::{PlannedClasses, PlannedCore, SystemPlan};
 use crate::{
@@ -93,23 +94,20 @@ impl SystemPlan {
         let mut x = 0.0;
         for share in &core.shares {
             let length = units::time(share.length_ns);
-            let (width, text) = match share.period_ns {
-                Some(period) => {
-                    let width = 100.0 * share.length_ns as f64 / period.max(1) as f64;
-                    (width, format!("{} {length} in {}", share.vm, units::time(period)))
-                }
-                None => {
-                    let frame = core.frame_ns.max(1) as f64;
-                    x = 100.0 * share.start_ns as f64 / frame;
-                    let vcpu = self.vms.iter().find(|vm| vm.name == share.vm);
-                    let vcpu = vcpu.and_then(|vm| vm.cores.iter().position(|id| *id == core.core));
-                    let text = if core.schedule.is_some() {
-                        format!("{} {length}", share.vm)
-                    } else {
-                        format!("{}, vCPU {}", share.vm, vcpu.unwrap_or(0))
-                    };
-                    (100.0 * share.length_ns as f64 / frame, text)
-                }
+            let (width, text) = if let Some(period) = share.period_ns {
+                let width = 100.0 * share.length_ns as f64 / period.max(1) as f64;
+                (width, format!("{} {length} in {}", share.vm, units::time(period)))
+            } else {
+                let frame = core.frame_ns.max(1) as f64;
+                x = 100.0 * share.start_ns as f64 / frame;
+                let vcpu = self.vms.iter().find(|vm| vm.name == share.vm);
+                let vcpu = vcpu.and_then(|vm| vm.cores.iter().position(|id| *id == core.core));
+                let text = if core.schedule.is_some() {
+                    format!("{} {length}", share.vm)
+                } else {
+                    format!("{}, vCPU {}", share.vm, vcpu.unwrap_or(0))
+                };
+                (100.0 * share.length_ns as f64 / frame, text)
             };
             let width = width.min(100.0 - x);
             let place = Place { x, y, width, height: BAR };
