@@ -28,6 +28,7 @@ mod qemu_linux_messages;
 mod qemu_memory;
 mod qemu_net;
 mod qemu_observe;
+mod qemu_pages;
 mod qemu_pci;
 mod qemu_shared;
 mod qemu_shared_flows;

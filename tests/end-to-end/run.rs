@@ -276,6 +276,7 @@ fn runs_do_not_depend_on_the_host() {
     let all = [
         "hypervisor.log",
         "one.log",
+        "plan.json",
         "qemu.log",
         "report.json",
         "summary.txt",

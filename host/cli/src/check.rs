@@ -26,7 +26,7 @@ use weir_model::{
     platform::{Machine, MemoryRecord},
     timing::{DEFAULT_PORT, Flow},
 };
-use weir_report::{TextTable, coloring::DivisionRecord, table};
+use weir_report::{TextTable, coloring::DivisionRecord, plan::SystemPlan, table};
 
 /// Checks system files: all their faults at once, each with its place in the file and what to write
 /// instead; or, if there are none, the VMs and the memory map.
@@ -38,7 +38,7 @@ use weir_report::{TextTable, coloring::DivisionRecord, table};
 #[command(after_help = "Examples:\n  \
         weir check examples/demo/demo.toml\n  \
         weir check --json tests/systems/*.toml\n  \
-        weir check examples/demo/demo.toml --output map.svg\n\n\
+        weir check examples/demo/demo.toml --output plan.svg\n\n\
         Exit status: 0 no faults, 1 faults, 2 the call is wrong, such as a file that can't be \
         read.")]
 pub struct CheckArguments {
@@ -59,7 +59,8 @@ pub struct CheckArguments {
     /// Print the result as JSON: one object for each file, in a list.
     #[arg(long)]
     json: bool,
-    /// Draw the board's page classes and their owners as SVG; of one system file.
+    /// Draw the plan as SVG: cores, memory, flows and devices, and page classes if memory is divided.
+    /// Of one system file.
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 }
@@ -99,7 +100,7 @@ pub fn run(arguments: &CheckArguments, environment: &Environment) -> Result {
             }
         });
         if let (Some(map), Ok((system, placement, _))) = (&arguments.output, &checked) {
-            let svg = coloring::svg(system, placement);
+            let svg = weir_report::plan_svg(&SystemPlan::of(system, placement))?;
             replace(map, svg.as_bytes())?;
         }
         match checked {

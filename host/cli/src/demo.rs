@@ -101,7 +101,7 @@ fn account(report: &RunReport) -> String {
     let mut rows = table(["VM", "role", "result", "restarts", "attacks stopped"]);
     for vm in &report.vms {
         let faults = vm.fault_counts.iter().map(|(name, count)| (name.as_str(), *count));
-        let denials = vm.denials.iter().map(|(name, count)| (*name, *count));
+        let denials = vm.denials.iter().map(|(name, count)| (name.as_str(), *count));
         rows.add_row([
             vm.name.clone(),
             role(&vm.name).into(),

@@ -1,4 +1,4 @@
-//! The owners of the page classes, as a table, as JSON, and as a picture.
+//! The owners of the page classes, as a table and as JSON.
 
 use crate::table::{paragraph, table};
 use schemars::JsonSchema;
@@ -262,138 +262,6 @@ pub fn audited_tables(found: &[Audited]) -> AuditedTables {
     AuditedTables { walked: walked(found), made_at_boot: vec![AT_BOOT] }
 }
 
-/// One for each owner, in cyclic order; dark enough for white text, and distinct for readers who
-/// can't distinguish red from green.
-const FILLS: [&str; 9] = [
-    "#5f6b7a", "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b8860b", "#56b4e9", "#7b3f9e",
-    "#8c564b",
-];
-/// Width and height of a page class.
-const CLASS: (usize, usize) = (40, 26);
-/// Room for the numbers of the banks and of the colors.
-const MARGIN: (usize, usize) = (120, 70);
-/// Where the legend's words begin, and the room for a letter of theirs, which fonts have between 6
-/// and 8.
-const LEGEND: usize = 54;
-const LETTER: usize = 8;
-
-/// Draws the board's page classes as SVG: a column for each color and a row for each bank, filled
-/// with their owners' colors. A place without a page class on the board is left out.
-pub fn svg(system: &System, placement: &Placement) -> String {
-    let division = &system.division;
-    let classes = &division.classes;
-    let shares = shares(system, placement);
-    let (columns, rows) = (usize::from(classes.colors()), usize::from(classes.bank_groups()));
-    let lines: Vec<String> = shares.iter().map(legend).collect();
-    let longest = lines.iter().map(|line| line.chars().count()).max().unwrap_or(0);
-    let width = (MARGIN.0 + columns * CLASS.0).max(LEGEND + longest * LETTER).max(620) + 20;
-    let grid_end = MARGIN.1 + rows * CLASS.1;
-    let height = grid_end + 50 + 22 * (shares.len() + 1);
-    let mut svg = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" \
-         font-family=\"sans-serif\" font-size=\"12\">\n\
-         <rect width=\"{width}\" height=\"{height}\" fill=\"#ffffff\"/>\n"
-    );
-    let file = system
-        .path
-        .file_name()
-        .map_or_else(String::new, |name| name.to_string_lossy().into_owned());
-    let title = format!(
-        "{} on {}: {} page classes of {} colors and {} banks{}",
-        file,
-        system.platform.name,
-        classes.count(),
-        columns,
-        rows * usize::from(classes.banks_in_group()),
-        if division.divided { "" } else { ", not divided" }
-    );
-    text(&mut svg, (20, 24), "font-size=\"15\"", &title);
-    text(&mut svg, (MARGIN.0, 46), "", "color");
-    for color in 0..columns {
-        let x = MARGIN.0 + color * CLASS.0 + CLASS.0 / 2;
-        text(&mut svg, (x, MARGIN.1 - 8), "text-anchor=\"middle\"", &color.to_string());
-    }
-    let each = usize::from(classes.banks_in_group());
-    for bank in 0..rows {
-        let y = MARGIN.1 + bank * CLASS.1 + CLASS.1 / 2 + 4;
-        let name = if each == 1 { "bank" } else { "banks, pair" };
-        let name = if each > 2 { "banks, group" } else { name };
-        text(&mut svg, (MARGIN.0 - 10, y), "text-anchor=\"end\"", &format!("{name} {bank}"));
-    }
-    for class in classes.iter() {
-        let owners: Vec<usize> =
-            (0..shares.len()).filter(|&owner| shares[owner].classes.contains(class)).collect();
-        let x = MARGIN.0 + usize::from(classes.color(class)) * CLASS.0;
-        let y = MARGIN.1 + usize::from(classes.bank(class)) * CLASS.1;
-        let names: Vec<&str> = owners.iter().map(|&owner| shares[owner].name.as_str()).collect();
-        let names = if names.is_empty() { "no owner".to_owned() } else { names.join(", ") };
-        let _ = writeln!(
-            svg,
-            "<g><title>{}</title>",
-            escape(&format!("page class {}: {names}", class.0))
-        );
-        let _ = writeln!(
-            svg,
-            "<rect x=\"{x}\" y=\"{y}\" width=\"{}\" height=\"{}\" fill=\"#f4f4f4\" \
-             stroke=\"#999999\"/>",
-            CLASS.0, CLASS.1
-        );
-        // Each owner of a shared page class has a strip of it.
-        let (inner, count) = (CLASS.0 - 2, owners.len());
-        for (strip, owner) in owners.into_iter().enumerate() {
-            let (from, to) = (inner * strip / count, inner * (strip + 1) / count);
-            let _ = writeln!(
-                svg,
-                "<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" fill=\"{}\"/>",
-                x + 1 + from,
-                y + 1,
-                to - from,
-                CLASS.1 - 2,
-                FILLS[owner % FILLS.len()]
-            );
-        }
-        svg += "</g>\n";
-    }
-    for (owner, line) in lines.iter().enumerate() {
-        let y = grid_end + 30 + 22 * owner;
-        let _ = writeln!(
-            svg,
-            "<rect x=\"20\" y=\"{}\" width=\"24\" height=\"14\" fill=\"{}\"/>",
-            y - 11,
-            FILLS[owner % FILLS.len()]
-        );
-        text(&mut svg, (LEGEND, y), "", line);
-    }
-    let y = grid_end + 30 + 22 * shares.len();
-    let _ = writeln!(
-        svg,
-        "<rect x=\"20\" y=\"{}\" width=\"24\" height=\"14\" fill=\"#f4f4f4\" stroke=\"#999999\"/>",
-        y - 11
-    );
-    text(&mut svg, (LEGEND, y), "", "no owner");
-    svg + "</svg>\n"
-}
-
-fn legend(share: &Share) -> String {
-    let cache = share.cache.map_or(String::new(), |cache| format!(", {cache} of cache"));
-    format!(
-        "{}: colors {}, banks {}{cache}, {} of RAM in these page classes",
-        share.name,
-        share.colors_text(),
-        share.banks_text(),
-        share.reach
-    )
-}
-
-fn text(svg: &mut String, (x, y): (usize, usize), attributes: &str, text: &str) {
-    let space = if attributes.is_empty() { "" } else { " " };
-    let _ = writeln!(svg, "<text x=\"{x}\" y=\"{y}\"{space}{attributes}>{}</text>", escape(text));
-}
-
-fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -442,37 +310,6 @@ mod tests {
     }
 
     #[test]
-    fn the_picture_has_a_strip_per_owner_of_a_class() {
-        let (system, placement) = made("rpi4", "colors = \"0-3,8-11\"");
-        let picture = svg(&system, &placement);
-        let count = |what: &str| picture.matches(what).count();
-        assert_eq!(count("<title>page class "), 16);
-        assert_eq!(count(": a</title>"), 8);
-        assert_eq!(count(": weir, b</title>"), 8);
-        assert_eq!(count(&format!("height=\"24\" fill=\"{}\"", FILLS[1])), 8, "a's");
-        assert_eq!(
-            count(&format!("width=\"19\" height=\"24\" fill=\"{}\"", FILLS[2])),
-            8,
-            "b's halves"
-        );
-        assert!(picture.contains("s&lt;1&gt;.toml on rpi4"), "{picture}");
-        assert!(picture.contains("banks, pair 7") && picture.ends_with("</svg>\n"));
-        assert_eq!(count("<g>"), count("</g>"));
-    }
-
-    #[test]
-    fn the_legend_of_a_long_name_is_within_the_picture() {
-        let (mut system, placement) = made("rpi4", "colors = \"0-3,8-11\"");
-        system.vms[0].name = "a".repeat(31);
-        let picture = svg(&system, &placement);
-        let width = picture.split([' ', '"']).skip_while(|word| *word != "viewBox=").nth(3);
-        let width: usize = width.and_then(|width| width.parse().ok()).expect("a width");
-        let line = picture.lines().find(|line| line.contains("aaa: colors")).expect("a legend");
-        let words = line.split(['<', '>']).nth(2).expect("words");
-        assert!(LEGEND + words.chars().count() * 13 / 2 <= width, "{width}: {line}");
-    }
-
-    #[test]
     fn the_audit_lists_the_tables_it_saw() {
         let owner = |name: &str, leaves, dma_leaves| Audited {
             name: name.to_owned(),
@@ -504,7 +341,6 @@ mod tests {
         let of =
             |owner: usize| (owners[owner]["pages"].as_u64(), owners[owner]["kept_pages"].as_u64());
         assert_eq!([of(0), of(1)], [(Some(256), Some(0)), (Some(1024), Some(0))], "{owners}");
-        assert!(svg(&system, &placement).contains("weir: colors 0-15"));
     }
 
     #[test]

@@ -16,17 +16,24 @@
 
 pub mod board_file;
 pub mod coloring;
-mod html;
+mod figure;
 mod json;
 pub mod overheads;
+mod page;
 mod picture;
+pub mod plan;
+pub mod run;
 mod table;
 pub mod trace;
+mod units;
 pub mod why;
 
-pub use html::{ConsoleTail, RunFiles, TraceCounts, console_log, html, read_run_file};
 pub use json::{JSON_VERSION, Json, versioned};
-pub use picture::{Bars, Picture};
+pub use page::{
+    RunFiles, comparison_page, console_log, plan_page, plan_svg, read_report, read_run_file,
+    run_page,
+};
+pub use picture::Picture;
 pub use table::{TextTable, columns, fitted, paragraph, paragraphs, table, wrap};
 
 /// The name of the summary in the directory of a run.

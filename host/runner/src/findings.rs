@@ -1,146 +1,53 @@
-//! What a run showed of flows, memory budgets, tasks and interrupts, with the verdict on each.
+//! The lines by which VMs report on their tasks, and the latencies of packets.
 
 use crate::observed::{ArrivedPacket, percentile};
-use schemars::JsonSchema;
-use serde::Serialize;
-use weir_analysis::verdict::Verdict;
+use std::collections::BTreeMap;
+pub use weir_report::run::{
+    BudgetFinding, Clock, Finding, InterruptFinding, Latency, LatencyBucket, TaskFinding,
+};
 
-/// The time that a run's latencies are measured in.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum Clock {
-    /// The emulated clock: instructions of cores that run concurrently.
-    #[default]
-    Emulated,
-    /// The board's.
-    Board,
+/// Returns the latencies of all packets of a flow; none without a packet.
+#[must_use]
+pub fn latency(packets: &[ArrivedPacket]) -> Option<Latency> {
+    let mut sorted: Vec<u64> = packets.iter().map(|packet| packet.latency_ns).collect();
+    sorted.sort_unstable();
+    let (&min, &max) = (sorted.first()?, sorted.last()?);
+    let place = packets.iter().position(|packet| packet.latency_ns == max)?;
+    Some(Latency {
+        min,
+        p50: percentile(&sorted, 50),
+        p99: percentile(&sorted, 99),
+        max,
+        max_packet: place as u64 + 1,
+        max_arrived_ns: packets.get(place)?.arrived_ns,
+    })
 }
 
-/// A verdict with its reason.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
-pub struct Finding {
-    /// The verdict.
-    pub verdict: Verdict,
-    /// Why it is not "holds"; empty if it is.
-    pub reason: String,
-}
+/// Classes of latencies in a decade.
+const CLASSES: i32 = 20;
 
-impl Finding {
-    pub(crate) fn holds() -> Self {
-        Self { verdict: Verdict::Holds, reason: String::new() }
+/// Returns the number of packets by latency, in classes of equal width on a logarithmic axis.
+#[must_use]
+#[expect(
+    clippy::cast_precision_loss,
+    clippy::cast_sign_loss,
+    reason = "edges are positive, and a class that rounding misses is corrected"
+)]
+pub fn distribution(packets: &[ArrivedPacket]) -> Vec<LatencyBucket> {
+    let edge = |class: i32| 10f64.powf(f64::from(class) / f64::from(CLASSES)).ceil() as u64;
+    let mut counts = BTreeMap::new();
+    for packet in packets {
+        let latency = packet.latency_ns.max(1);
+        let guess = (latency as f64).log10() * f64::from(CLASSES);
+        let mut class = guess as i32;
+        // Rounding can miss the class by one at its edges.
+        class -= i32::from(latency < edge(class));
+        class += i32::from(latency >= edge(class + 1));
+        *counts.entry(class).or_default() += 1;
     }
-
-    pub(crate) fn not_judged(reason: impl Into<String>) -> Self {
-        Self { verdict: Verdict::NotJudged, reason: reason.into() }
-    }
-
-    pub(crate) fn failed(reason: String) -> Self {
-        Self { verdict: Verdict::DoesNotHold, reason }
-    }
-}
-
-/// The latencies of a flow's packets, in ns.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
-pub struct Latency {
-    /// The shortest.
-    pub min: u64,
-    /// The median; none if records of the trace were lost.
-    pub p50: Option<u64>,
-    /// The 99th percentile by nearest rank; none if records of the trace were lost.
-    pub p99: Option<u64>,
-    /// The maximum.
-    pub max: u64,
-    /// The number of the first packet that took `max`, counted from 1.
-    pub max_packet: u64,
-    /// When that packet arrived, in nanoseconds since the hypervisor started.
-    pub max_arrived_ns: u64,
-}
-
-impl Latency {
-    /// Returns the latencies of all packets of a flow; none without a packet.
-    #[must_use]
-    pub fn of(packets: &[ArrivedPacket]) -> Option<Self> {
-        let mut sorted: Vec<u64> = packets.iter().map(|packet| packet.latency_ns).collect();
-        sorted.sort_unstable();
-        let (&min, &max) = (sorted.first()?, sorted.last()?);
-        let place = packets.iter().position(|packet| packet.latency_ns == max)?;
-        Some(Self {
-            min,
-            p50: percentile(&sorted, 50),
-            p99: percentile(&sorted, 99),
-            max,
-            max_packet: place as u64 + 1,
-            max_arrived_ns: packets.get(place)?.arrived_ns,
-        })
-    }
-}
-
-/// How a vCPU used its memory budget.
-#[derive(Clone, Debug, Serialize, JsonSchema)]
-pub struct BudgetFinding {
-    /// The vCPU.
-    pub vcpu: u8,
-    /// What is counted: `all`, `reads` or `writes`.
-    pub counts: &'static str,
-    /// The budget of the VM, in accesses per period.
-    pub budget: u64,
-    /// The period in ns.
-    pub period_ns: u64,
-    /// Periods that were observed.
-    pub periods: u64,
-    /// The most accesses in a period.
-    pub max_used: u64,
-    /// Periods in which the vCPU was suspended.
-    pub throttled_periods: u64,
-    /// The most accesses above the limit that was in force.
-    pub max_beyond: u64,
-    /// The most accesses that may be counted above a limit.
-    pub overshoot: Option<u64>,
-    /// Periods with more than that.
-    pub exceeded_periods: u64,
-    /// The verdict.
-    #[serde(flatten)]
-    pub finding: Finding,
-}
-
-/// A task, as its VM's console lines report on it.
-#[derive(Clone, Debug, Serialize, JsonSchema)]
-pub struct TaskFinding {
-    /// Its name.
-    pub name: String,
-    /// Its deadline in ns.
-    pub deadline_ns: u64,
-    /// Activations that its VM reported; none without a report.
-    pub activations: Option<u64>,
-    /// Missed deadlines among them.
-    pub misses: Option<u64>,
-    /// The bound on its response time in ns; none if the analysis has none.
-    pub bound_ns: Option<u64>,
-    /// The observed maximum in ns; none if its VM did not report it.
-    pub observed_max_ns: Option<u64>,
-    /// The verdict.
-    #[serde(flatten)]
-    pub finding: Finding,
-}
-
-/// The delays until a VM had the core for an interrupt.
-#[derive(Clone, Debug, Serialize, JsonSchema)]
-pub struct InterruptFinding {
-    /// The interrupt's number.
-    pub intid: u32,
-    /// Its deadline in ns.
-    pub deadline_ns: u64,
-    /// How often it was delivered.
-    pub delivered: u64,
-    /// How often later than the deadline, or not until the end of the run.
-    pub late: u64,
-    /// The bound on the delay in ns; none if the analysis has none.
-    pub bound_ns: Option<u64>,
-    /// The observed maximum in ns.
-    pub max_ns: u64,
-    /// The verdict.
-    #[serde(flatten)]
-    pub finding: Finding,
+    let bucket =
+        |(class, packets)| LatencyBucket { from_ns: edge(class), to_ns: edge(class + 1), packets };
+    counts.into_iter().map(bucket).collect()
 }
 
 /// The counts that a VM reported of a task, since the VM's start.
@@ -204,4 +111,25 @@ impl<'a> TaskLine<'a> {
 #[must_use]
 pub fn open() -> Finding {
     Finding::not_judged("")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_packet_is_in_the_class_of_its_latency() {
+        let edges = [1, 2, 9, 10, 11, 99, 100, 101, 4981, 1_000_000, u64::MAX];
+        let packet = |latency_ns| ArrivedPacket { latency_ns, arrived_ns: 0, waited: false };
+        for latency in edges {
+            let [class] = distribution(&[packet(latency)])[..] else { panic!("{latency}") };
+            let is_last = class.to_ns == u64::MAX;
+            assert!(class.from_ns <= latency && (latency < class.to_ns || is_last), "{class:?}");
+        }
+        let all: Vec<_> = edges.map(packet).into();
+        let classes = distribution(&all);
+        assert_eq!(classes.iter().map(|class| class.packets).sum::<u64>(), all.len() as u64);
+        assert!(classes.windows(2).all(|pair| pair[0].to_ns <= pair[1].from_ns), "{classes:?}");
+        assert_eq!(distribution(&[]), []);
+    }
 }

@@ -1,15 +1,17 @@
 //! The verdicts on a run: what was observed against deadlines, bounds and memory budgets.
 
 use crate::{
-    findings::{BudgetFinding, Clock, Finding, InterruptFinding, Latency, TaskFinding},
+    findings::{self, BudgetFinding, Clock, Finding, InterruptFinding, Latency, TaskFinding},
     observed::{ArrivedPacket, BudgetKey, EarlyPackets, ObservedTrace},
-    report::{Counted, FlowRun, RunReport},
+    report::{CoreRun, Counted, FlowRun, RunReport, State, VmRun},
     run::RunBounds,
 };
 use std::{collections::BTreeMap, fmt::Write as _};
-use weir_analysis::verdict::Verdict;
-use weir_model::System;
-use weir_trace::record::{Accesses, MOST_OTHER};
+use weir_model::{System, timing::SharedCore};
+use weir_trace::{
+    record::{Accesses, MOST_OTHER},
+    wire::Denial,
+};
 use weir_units::{Events, IntId, Nanos};
 
 /// Why what a trace would show is not judged.
@@ -104,6 +106,21 @@ pub fn lines(system: &System, bounds: &RunBounds) -> Vec<LineFacts> {
         })
     };
     lines.filter_map(facts).collect()
+}
+
+/// Returns the switches on each core that VMs share, next to the longest that is stated.
+pub(crate) fn cores(system: &System, observed: Option<&ObservedTrace>) -> Vec<CoreRun> {
+    let core = |core: &SharedCore| {
+        let id = u8::try_from(core.id).ok()?;
+        let seen = observed.map(|observed| observed.switches(id.into()).unwrap_or_default());
+        Some(CoreRun {
+            core: id,
+            switches: seen.map(|seen| seen.times),
+            max_switch_ns: seen.filter(|seen| seen.times > 0).map(|seen| seen.max_ns),
+            stated_switch_ns: system.timing.sharing(core).map(|sharing| sharing.switch.0),
+        })
+    };
+    system.timing.cores.iter().filter_map(core).collect()
 }
 
 /// Returns whether a VM shares all of its cores.
@@ -221,17 +238,40 @@ pub fn judge(
         }
     }
     let most_severe = all.values().copied().max();
-    report.verdict = most_severe.map(Verdict::key);
+    report.verdict = most_severe;
     let names = all.into_iter().filter(|(_, verdict)| Some(*verdict) == most_severe);
     report.verdict_of = names.map(|(name, _)| name).collect();
 }
 
+/// Returns why no packet of a flow arrived, as far as the records of its sender and the trace show.
+fn without_packets(flow: &FlowRun, sender: Option<&VmRun>, sent: bool) -> String {
+    let FlowRun { from, address, .. } = flow;
+    let refused = sender.and_then(|vm| vm.denials.get(Denial::Virtio.name())).copied();
+    let connected = sender.and_then(|vm| vm.connected.as_ref());
+    let why = match (sender.map(|vm| vm.state), connected, refused) {
+        _ if sent => format!("packets of `{from}` were sent, and none arrived"),
+        (_, Some(other), _) if other != address => {
+            format!("`{from}` connected to {other}; the flow is at {address}")
+        }
+        (_, _, Some(refused @ 1..)) => format!(
+            "{refused} packets of `{from}` were refused, because no flow allows them or because \
+             they are malformed; the flow is at {address}"
+        ),
+        (Some(state @ (State::NotStarted | State::Halted | State::Off)), ..) => {
+            format!("`{from}`, which sends it, was {} at the end", state.name())
+        }
+        _ => format!("`{from}` must connect to {address}, and no packet may be longer than `size`"),
+    };
+    format!("no packet is known to have arrived: {why}")
+}
+
 fn flows(report: &mut RunReport, observed: Option<&ObservedTrace>) {
+    let senders = report.vms.clone();
     let to_the_end = report.flows_counted() == Counted::ToTheEnd;
     for (place, flow) in (0..).zip(&mut report.flows) {
         let packets = observed.map_or(&[][..], |observed| observed.packets(place));
         let whole = observed.is_some_and(|observed| observed.lost == 0);
-        let traced = Latency::of(packets);
+        let traced = findings::latency(packets);
         // The hypervisor's counts may be older than the end of the run, and the trace may have lost
         // records: each is complete where the other is not.
         let is_newer =
@@ -243,6 +283,7 @@ fn flows(report: &mut RunReport, observed: Option<&ObservedTrace>) {
             }
             (counted, _) => counted,
         };
+        flow.distribution = findings::distribution(packets);
         // Late packets are counted among these: both counts are of the same packets.
         flow.packets = flow.packets.max(packets.len() as u64);
         if let Some(deadline) = flow.deadline_ns {
@@ -253,10 +294,9 @@ fn flows(report: &mut RunReport, observed: Option<&ObservedTrace>) {
             continue;
         }
         let Some(latency) = flow.latency_ns else {
-            flow.finding = Some(Finding::not_judged(
-                "no packet is known to have arrived: its sender must connect to the flow's port, \
-                 and no packet may be longer than `size`",
-            ));
+            let sender = senders.iter().find(|vm| vm.name == flow.from);
+            let sent = observed.is_some_and(|observed| observed.has_sent(flow.first_receiver));
+            flow.finding = Some(Finding::not_judged(without_packets(flow, sender, sent)));
             continue;
         };
         let (arrived, packets) = (packets, flow.packets);
@@ -342,12 +382,14 @@ fn budget(
     let used = used.unwrap_or_default();
     BudgetFinding {
         vcpu: facts.key.1,
-        counts: facts.counts,
+        counts: facts.counts.into(),
         budget: facts.budget,
         period_ns: facts.period_ns,
         periods: used.periods,
         max_used: used.most.min(MOST_OTHER),
         throttled_periods: used.throttled,
+        throttled_ns: used.throttled_ns,
+        max_throttled_ns: used.max_throttled_ns,
         max_beyond: used.most_beyond,
         overshoot: facts.overshoot.map(Events::get),
         exceeded_periods: used.exceeded,
@@ -377,10 +419,7 @@ fn task(task: &TaskFinding, memory: Option<&str>) -> Finding {
 
 #[cfg(test)]
 mod tests {
-    use super::{
-        Verdict::{DoesNotHold, Holds, NotJudged},
-        *,
-    };
+    use super::*;
     use crate::{
         demux::{Demux, WireStep},
         expect::Expectations,
@@ -388,6 +427,8 @@ mod tests {
         report::{End, FlowFacts, Tally, TaskFacts, VmFacts},
         synthetic::SyntheticWire,
     };
+    use weir_analysis::verdict::Verdict::{DoesNotHold, Holds, NotJudged};
+    use weir_trace::wire::What;
 
     /// The report of a wire, of a VM `a` with a task and a flow of three packets.
     fn report(
@@ -410,6 +451,9 @@ mod tests {
         }
         let facts = FlowFacts {
             name: "f".into(),
+            from: "a".into(),
+            to: "b".into(),
+            address: "4:5000".into(),
             bound_ns: bound,
             deadline_ns: deadline,
             period_ns: Some(1_000_000),
@@ -432,7 +476,7 @@ mod tests {
         let observed = observed(&[max / 2, max, max / 4], 0);
         judge(&mut report, Some(&observed), (&[], &[]), Clock::Emulated);
         let finding = report.flows.remove(0).finding.expect("a finding");
-        assert_eq!(report.verdict, Some(finding.verdict.key()));
+        assert_eq!(report.verdict, Some(finding.verdict));
         finding
     }
 
@@ -577,11 +621,33 @@ mod tests {
         let mut none = report(&SyntheticWire::default(), 0, Some(50), None);
         none.flows[0].latency_ns = None;
         judge(&mut none, Some(&observed(&[], 0)), (&[], &[]), Clock::Emulated);
-        assert_eq!(none.verdict, Some("not-judged"));
+        assert_eq!(none.verdict, Some(NotJudged));
         let mut free = report(&SyntheticWire::default(), 70, None, None);
         free.vms[0].tasks.clear();
         judge(&mut free, None, (&[], &[]), Clock::Emulated);
         assert_eq!((free.verdict, free.flows[0].finding.is_none()), (None, true));
+    }
+
+    #[test]
+    fn a_flow_without_packets_says_what_happened() {
+        let reason = |wire: SyntheticWire, sent: &[u64]| {
+            let mut none = report(&wire, 0, Some(50), None);
+            none.flows[0].latency_ns = None;
+            let observed = observed(&[], 0);
+            let observed = if sent.is_empty() { observed } else { observed.with_sent(sent) };
+            judge(&mut none, Some(&observed), (&[], &[]), Clock::Emulated);
+            none.flows.remove(0).finding.expect("a finding").reason
+        };
+        let wire = SyntheticWire::default;
+        let elsewhere = reason(wire().line(1, 0, "tool: connected to 5:5000"), &[]);
+        assert!(elsewhere.ends_with("`a` connected to 5:5000; the flow is at 4:5000"));
+        let started = wire().event(1, What::VmStart, 0, 0);
+        let there = reason(started.clone().line(1, 0, "connected to 4:5000, once"), &[]);
+        assert!(there.contains("`a` must connect to 4:5000"), "{there}");
+        let refused = started.event(2, What::Denied, 0, Denial::Virtio as u32);
+        assert!(reason(refused, &[]).contains("1 packets of `a` were refused"));
+        assert!(reason(wire(), &[]).ends_with("`a`, which sends it, was not started at the end"));
+        assert!(reason(wire(), &[7]).ends_with("packets of `a` were sent, and none arrived"));
     }
 
     #[test]
@@ -616,7 +682,14 @@ mod tests {
 
     #[test]
     fn a_budget_is_judged_by_its_stated_overshoot() {
-        let used = Use { periods: 9, most: 400, most_beyond: 300, throttled: 4, exceeded: 2 };
+        let used = Use {
+            periods: 9,
+            most: 400,
+            most_beyond: 300,
+            throttled: 4,
+            exceeded: 2,
+            ..Use::default()
+        };
         let judged = |exceeded, overshoot, lost| {
             let facts = BudgetFacts { overshoot, budget: 100, ..BudgetFacts::default() };
             let observed = ObservedTrace::of_use((0, 0, 0), Use { exceeded, ..used }, lost);

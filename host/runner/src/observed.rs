@@ -47,8 +47,22 @@ pub struct Use {
     pub most_beyond: u64,
     /// Periods in which the vCPU was suspended.
     pub throttled: u64,
+    /// The time for which the vCPU was suspended, in ns.
+    pub throttled_ns: u64,
+    /// The longest time for which it was suspended at once, in ns.
+    pub max_throttled_ns: u64,
     /// Periods with more accesses above the limit than the stated overshoot.
     pub exceeded: u64,
+}
+
+/// The switches between vCPUs of a core that VMs share.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Switches {
+    /// The number of switches whose length is recorded.
+    pub times: u64,
+    /// The longest: from when EL2 began the work that took the core from a vCPU until the next one
+    /// had it, in ns.
+    pub max_ns: u64,
 }
 
 /// An interrupt line: VM and interrupt number.
@@ -93,6 +107,9 @@ pub struct ObservedTrace {
     sent: BTreeMap<u32, Vec<(u64, Option<u64>)>>,
     uses: BTreeMap<BudgetKey, Use>,
     periods: BTreeMap<BudgetKey, Period>,
+    /// Since when a vCPU has been suspended, in ns.
+    suspended: BTreeMap<BudgetKey, u64>,
+    switches: BTreeMap<u16, Switches>,
     deliveries: BTreeMap<LineKey, Delivery>,
     waiting: BTreeMap<LineKey, Waiting>,
     /// The VM on each core that VMs share.
@@ -145,6 +162,14 @@ impl ObservedTrace {
                 }
                 Some(kind) => {
                     observed.budget(kind, &record, &overshoot);
+                    observed.suspension(kind, &record, facts.nanos(record.time));
+                    if kind == RecordKind::VcpuSwitch && record.count > 0 {
+                        let switches = observed.switches.entry(trace::core(&record)).or_default();
+                        let since = facts.nanos(record.count);
+                        let took = facts.nanos(record.time).saturating_sub(since);
+                        switches.times += 1;
+                        switches.max_ns = switches.max_ns.max(took);
+                    }
                     observed.line(kind, &record, facts.nanos(record.time), &deadline);
                     observed.core(kind, &record, facts.nanos(record.time));
                 }
@@ -163,6 +188,7 @@ impl ObservedTrace {
         for line in observed.waiting.keys().copied().collect::<Vec<_>>() {
             observed.settle(line, end, &deadline);
         }
+        observed.resume(end, |_| true);
         if trace.damage().is_some() {
             observed.lost = observed.lost.max(1);
         }
@@ -199,6 +225,48 @@ impl ObservedTrace {
             }
             _ => {}
         }
+    }
+
+    /// Takes a record that begins or ends the suspension of a vCPU.
+    fn suspension(&mut self, kind: RecordKind, record: &Record, now: u64) {
+        match kind {
+            RecordKind::Throttle => {
+                let key = (record.vm, record.vcpu, record.detail);
+                self.suspended.entry(key).or_insert(now);
+            }
+            RecordKind::Wake => {
+                self.resume(now, |key| (key.0, key.1) == (record.vm, record.vcpu));
+            }
+            RecordKind::VmStop | RecordKind::VmFault | RecordKind::VmRestart => {
+                self.resume(now, |key| key.0 == record.vm);
+            }
+            _ => {}
+        }
+    }
+
+    /// Ends the suspensions of the vCPUs with these budgets.
+    fn resume(&mut self, now: u64, of: impl Fn(&BudgetKey) -> bool) {
+        let all = &mut self.uses;
+        self.suspended.retain(|key, since| {
+            if !of(key) {
+                return true;
+            }
+            let took = now.saturating_sub(*since);
+            let budget = all.entry(*key).or_default();
+            budget.throttled_ns = budget.throttled_ns.saturating_add(took);
+            budget.max_throttled_ns = budget.max_throttled_ns.max(took);
+            false
+        });
+    }
+
+    /// Returns the switches on a core.
+    pub fn switches(&self, core: u16) -> Option<Switches> {
+        self.switches.get(&core).copied()
+    }
+
+    /// Returns whether the trace has a packet that the sender of this flow sent.
+    pub fn has_sent(&self, flow: u32) -> bool {
+        self.sent.contains_key(&flow)
     }
 
     /// Returns the packets of a flow that came before a period of this length in ns had passed
@@ -480,6 +548,41 @@ mod tests {
     }
 
     #[test]
+    fn throttled_time_ends_with_the_wake_up_or_the_boot() {
+        let throttle = |time| at(time, RecordKind::Throttle, 1, 0, 100);
+        let records = [
+            at(0, RecordKind::Replenish, 1, 0, 100),
+            throttle(40),
+            // The vCPU is suspended already.
+            throttle(45),
+            at(100, RecordKind::Replenish, 1, 0, 100),
+            at(110, RecordKind::Wake, 1, 0, 100),
+            throttle(150),
+            // Of another VM.
+            at(160, RecordKind::Wake, 2, 0, 100),
+            at(175, RecordKind::VmStop, 1, 0, 0),
+            at(300, RecordKind::Replenish, 1, 0, 100),
+            throttle(390),
+            at(400, RecordKind::Exit, 1, 0, 0),
+        ];
+        let used = read(&records, None).used((1, 0, 0)).expect("periods");
+        assert_eq!((used.throttled_ns, used.max_throttled_ns), (70 + 25 + 10, 70));
+    }
+
+    #[test]
+    fn the_longest_switch_of_each_core_is_known() {
+        let switch = |time, began, core: u16| {
+            let record = Record { time, ..record(RecordKind::VcpuSwitch, 0, began, 0) };
+            record.with_sequence(core)
+        };
+        // Without a beginning, the length is not known.
+        let records = [switch(500, 0, 2), switch(900, 893, 2), switch(950, 948, 2)];
+        let observed = read(&records, None);
+        assert_eq!(observed.switches(2), Some(Switches { times: 2, max_ns: 7 }));
+        assert_eq!(observed.switches(3), None);
+    }
+
+    #[test]
     fn packets_are_distinguished_by_flow() {
         let arrived =
             |flow, latency| record(RecordKind::PacketArrived, packet(flow, 3), 0, latency);
@@ -524,7 +627,14 @@ mod tests {
             record(RecordKind::Throttle, 0, 900, 70),
         ];
         let used = read(&records, Some(Events(10))).used((1, 0, 0)).expect("periods");
-        let expected = Use { periods: 3, most: 150, most_beyond: 30, throttled: 2, exceeded: 1 };
+        let expected = Use {
+            periods: 3,
+            most: 150,
+            most_beyond: 30,
+            throttled: 2,
+            exceeded: 1,
+            ..Use::default()
+        };
         assert_eq!(used, expected);
         assert_eq!(read(&records, Some(Events(30))).used((1, 0, 0)).expect("periods").exceeded, 0);
         assert_eq!(read(&records, None).used((1, 0, 0)).expect("periods").exceeded, 0);

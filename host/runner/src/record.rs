@@ -12,9 +12,12 @@ use std::{
     path::{Path, PathBuf},
     time::SystemTime,
 };
-use weir_image::{Failure, Result, failure::Context};
+use weir_image::{Environment, Estimate, Failure, Result, failure::Context};
 use weir_model::System;
-use weir_report::{REPORT, SUMMARY};
+use weir_report::{
+    REPORT, SUMMARY,
+    plan::{PLAN, SystemPlan},
+};
 
 /// The file with all bytes of the board's UART.
 pub const WIRE: &str = "wire.bin";
@@ -31,9 +34,10 @@ pub struct RunRecord {
 }
 
 impl RunRecord {
-    /// A new directory below `runs`, with a copy of the system file.
-    pub fn create(runs: &Path, system: &System) -> Result<Self> {
-        fs::create_dir_all(runs).context(|| format!("create {}", runs.display()))?;
+    /// A new directory for a run, with a copy of the system file and with its plan.
+    pub fn create(environment: &Environment, system: &System) -> Result<Self> {
+        let runs = environment.runs();
+        fs::create_dir_all(&runs).context(|| format!("create {}", runs.display()))?;
         let time = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
         // Colons are trouble for other systems, for make and for scp.
         let time = time.replace(':', "-");
@@ -56,7 +60,9 @@ impl RunRecord {
         // The file may have been changed or deleted since it was read; what ran is in the image.
         let copied = directory.join("system.toml");
         fs::copy(&system.path, &copied).context(|| format!("write {}", copied.display()))?;
-        Ok(Self { consoles: consoles?, wire, hypervisor, directory })
+        let record = Self { consoles: consoles?, wire, hypervisor, directory };
+        record.write_plan(system, environment)?;
+        Ok(record)
     }
 
     /// Where it is.
@@ -93,6 +99,14 @@ impl RunRecord {
     pub fn write_json(&self, name: &str, value: &Value) -> Result {
         let value = weir_report::versioned(value.clone());
         self.write_file(name, format!("{value:#}\n").as_bytes())
+    }
+
+    /// Writes the plan of the system.
+    fn write_plan(&self, system: &System, environment: &Environment) -> Result {
+        let estimate = Estimate::of(system, environment);
+        let placement = estimate.placement(system).unwrap_or_default();
+        let plan = weir_report::versioned(SystemPlan::of(system, &placement));
+        self.write_file(PLAN, format!("{plan:#}\n").as_bytes())
     }
 
     /// Removes a file, if it is there.

@@ -3,7 +3,7 @@
 use super::{
     demux::{ConsoleSource, Demux, WireStep},
     expect::Expectations,
-    report::{End, EngineRun, FlowFacts, RunReport, Tally, VmFacts},
+    report::{End, EngineRun, FlowFacts, RunReport, Tally, VmFacts, answered},
 };
 
 /// The parameters of a run.
@@ -273,7 +273,7 @@ impl Session {
         let SessionPlan { system, platform, flows, engine, .. } = &self.plan;
         let time_ns = self.reset_after_ns.unwrap_or_else(|| self.demux.time_ns());
         let report = self.tally.report(system, platform, &self.expected, ended_by, time_ns);
-        let engine = engine.clone().map(|engine| engine.answered(self.tally.regulator()));
+        let engine = engine.clone().map(|engine| answered(engine, self.tally.regulator()));
         RunReport { flows: self.tally.flows(flows), engine, ..report }
     }
 }

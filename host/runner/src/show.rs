@@ -2,9 +2,11 @@
 
 use super::{
     findings::Finding,
-    report::{Counted, End, FlowRun, FrameCounts, RunReport, VmRun, WITHOUT_BROKER},
+    report::{
+        CoreRun, Counted, DeniedOperation, FlowRun, FrameCounts, RunReport, VmRun, WITHOUT_BROKER,
+    },
 };
-use std::fmt::Write as _;
+use std::{collections::BTreeSet, fmt::Write as _};
 use weir_report::TextTable;
 use weir_units::Nanos;
 
@@ -138,6 +140,7 @@ fn budgets(vms: &[VmRun]) -> String {
         "period",
         "periods",
         "throttled",
+        "throttled time",
         "max used",
         "max above limit",
         "overshoot",
@@ -147,7 +150,7 @@ fn budgets(vms: &[VmRun]) -> String {
     let mut text = String::new();
     for vm in vms {
         for budget in &vm.budgets {
-            let counts = match budget.counts {
+            let counts = match budget.counts.as_str() {
                 "all" => String::new(),
                 counts => format!(" {counts}"),
             };
@@ -159,6 +162,7 @@ fn budgets(vms: &[VmRun]) -> String {
                 Nanos(budget.period_ns).to_string(),
                 budget.periods.to_string(),
                 budget.throttled_periods.to_string(),
+                Nanos(budget.throttled_ns).to_string(),
                 budget.max_used.to_string(),
                 budget.max_beyond.to_string(),
                 or_dash(budget.overshoot),
@@ -168,6 +172,33 @@ fn budgets(vms: &[VmRun]) -> String {
         }
     }
     format!("{rows}\n{text}")
+}
+
+/// The switches on the cores that VMs share, next to the longest that is stated.
+fn cores(cores: &[CoreRun]) -> TextTable {
+    let mut rows = table(["shared core", "switches", "longest ns", "stated ns"]);
+    for core in cores {
+        rows.add_row([
+            core.core.to_string(),
+            or_dash(core.switches),
+            or_dash(core.max_switch_ns),
+            or_dash(core.stated_switch_ns),
+        ]);
+    }
+    rows
+}
+
+/// The first refused operation of each kind, with its cause.
+fn denied(vm: &VmRun) -> String {
+    let mut text = String::new();
+    let mut kinds = BTreeSet::new();
+    for DeniedOperation { time_ns, vcpu, kind, cause, pc, .. } in &vm.denied {
+        if kinds.insert(kind) {
+            let (name, at) = (&vm.name, seconds(*time_ns));
+            let _ = writeln!(text, "refused of {name}/{vcpu} at {at}: {kind}: {cause}, pc {pc}");
+        }
+    }
+    text
 }
 
 /// How soon VMs had the core for their interrupts, with the reasons of verdicts.
@@ -265,11 +296,10 @@ fn faults(vm: &VmRun) -> String {
 /// The line with the verdict on the whole run; empty if nothing is judged.
 fn conclusion(report: &RunReport) -> String {
     let Some(verdict) = report.verdict else { return String::new() };
-    let words = verdict.replace('-', " ");
-    match words.as_str() {
-        "holds" => "verdict: holds\n".into(),
-        _ => format!("verdict: {words} ({})\n", report.verdict_of.join(", ")),
+    if verdict.holds() {
+        return format!("verdict: {verdict}\n");
     }
+    format!("verdict: {verdict} ({})\n", report.verdict_of.join(", "))
 }
 
 /// The outcomes of the frames of the VMs' network devices.
@@ -313,6 +343,7 @@ pub fn summary(report: &RunReport) -> String {
             let _ = writeln!(text, "{}: {} console bytes lost", vm.name, vm.console.dropped);
         }
         text += &faults(vm);
+        text += &denied(vm);
     }
     if report.vms.iter().any(|vm| !vm.tasks.is_empty()) {
         text += &tasks(&report.vms);
@@ -322,6 +353,9 @@ pub fn summary(report: &RunReport) -> String {
     }
     if report.vms.iter().any(|vm| !vm.budgets.is_empty()) {
         text += &budgets(&report.vms);
+    }
+    if !report.cores.is_empty() {
+        let _ = writeln!(text, "{}", cores(&report.cores));
     }
     if !report.flows.is_empty() {
         let _ = writeln!(text, "{}", flows(&report.flows));
@@ -355,14 +389,7 @@ pub fn summary(report: &RunReport) -> String {
         let _ = writeln!(text, "memory timing of {board} was charged to the cores");
     }
     text += &conclusion(report);
-    let why = match report.ended_by {
-        End::AllMet => "every expected line was seen",
-        End::TimeOver => "the time is over",
-        End::SystemStop => "the system ended itself",
-        End::Interrupted => "interrupted",
-        End::MachineGone => "the machine was gone before the system ended",
-        End::Silent => "the machine fell silent",
-    };
+    let why = report.ended_by.words();
     let _ = if report.started {
         write!(text, "{why}, {} after the hypervisor's start", seconds(report.time_ns))
     } else {

@@ -16,6 +16,7 @@ use std::{
 };
 
 pub mod board;
+pub mod browser;
 #[path = "../../checkout.rs"]
 pub mod checkout;
 pub mod loss;

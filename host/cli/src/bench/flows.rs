@@ -117,7 +117,7 @@ pub struct SystemRun {
     /// Why the run ended.
     pub ended_by: End,
     /// The verdict on the run.
-    pub verdict: Option<String>,
+    pub verdict: Option<Verdict>,
     /// The flows.
     pub flows: Vec<MeasuredFlow>,
     /// The tasks, interrupts and memory budgets.
@@ -199,7 +199,7 @@ pub fn run(json: bool, environment: &Environment) -> Result {
             platform: platform.map(str::to_owned),
             status: outcome.status,
             ended_by: outcome.report.ended_by,
-            verdict: outcome.report.verdict.map(str::to_owned),
+            verdict: outcome.report.verdict,
             flows: zip(&outcome.report.flows, quiet).map(MeasuredFlow::new).collect(),
             others: outcome.report.vms.iter().flat_map(MeasuredPart::of).collect(),
         });

@@ -1,7 +1,10 @@
 //! The parts of a period of a memory budget.
 
-use super::{CoreState, SubjectKind, TimePart, WhyReport, push, subject::Chosen};
-use crate::trace::file::{Trace, TraceFacts, core};
+use super::{CoreState, TimePart, WhyReport, push, subject::Chosen};
+use crate::{
+    run::BudgetFinding,
+    trace::file::{Trace, TraceFacts, core},
+};
 use std::{collections::BTreeSet, io::Read, path::Path};
 use weir_image::{Failure, Result};
 use weir_trace::record::{Accesses, Record, RecordKind};
@@ -126,27 +129,31 @@ impl BudgetTrace<'_> {
 
 /// Explains a period of a budget: the one with this number, or the one that was throttled for the
 /// longest time.
-pub(super) fn explain(run: &Path, chosen: &Chosen, number: Option<u64>) -> Result<WhyReport> {
-    parts(&mut Trace::open(run)?, WhyReport::new(run, SubjectKind::Budget, chosen), chosen, number)
+pub(super) fn explain(
+    run: &Path,
+    (chosen, budget): (&Chosen, &BudgetFinding),
+    number: Option<u64>,
+) -> Result<WhyReport> {
+    let report = WhyReport::new(run, chosen);
+    parts(&mut Trace::open(run)?, report, (&chosen.vm, budget), number)
 }
 
 /// Adds the parts of the period to a report.
 pub(super) fn parts<R: Read>(
     trace: &mut Trace<R>,
     mut report: WhyReport,
-    chosen: &Chosen,
+    (vm_name, finding): (&str, &BudgetFinding),
     number: Option<u64>,
 ) -> Result<WhyReport> {
     let facts = trace.facts.clone();
-    let vm = facts.vms.iter().position(|vm| vm.name == chosen.vm);
+    let vm = facts.vms.iter().position(|vm| vm.name == vm_name);
     let vm = vm.and_then(|vm| u8::try_from(vm).ok());
-    let vm = vm.ok_or_else(|| Failure::call(format!("the trace has no VM {}", chosen.vm)))?;
-    let vcpu = chosen.number("vcpu").and_then(|vcpu| u8::try_from(vcpu).ok()).unwrap_or(0);
+    let vm = vm.ok_or_else(|| Failure::call(format!("the trace has no VM {vm_name}")))?;
+    let vcpu = finding.vcpu;
     let cores = facts.vms.get(usize::from(vm)).map_or(&[][..], |vm| &vm.cores);
     let core = cores.get(usize::from(vcpu)).copied().unwrap_or(0).into();
-    let counts = chosen.facts["counts"].as_str();
     let accesses =
-        Accesses::ALL.iter().position(|of| Some(of.name()) == counts).unwrap_or(0) as u32;
+        Accesses::ALL.iter().position(|of| of.name() == finding.counts).unwrap_or(0) as u32;
     let watched = Watched::default();
     let mut budget = BudgetTrace { facts: &facts, vm, vcpu, accesses, core, watched, open: None };
     let mut found: Option<Period> = None;

@@ -1,10 +1,13 @@
 //! The parts of a packet's latency.
 
-use super::{SubjectKind, TimePart, WhyReport, broker::Window, push, subject::Chosen};
-use crate::trace::{
-    file::{Trace, TraceFacts, core},
-    packets::PacketNumbers,
-    words,
+use super::{TimePart, WhyReport, broker::Window, push, subject::Chosen};
+use crate::{
+    run::FlowRun,
+    trace::{
+        file::{Trace, TraceFacts, core},
+        packets::PacketNumbers,
+        words,
+    },
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -286,13 +289,17 @@ fn flows(run: &Path, facts: &TraceFacts) -> Flows {
 }
 
 /// Explains a packet of a flow: the one with this number, or the one with the longest latency.
-pub(super) fn explain(run: &Path, chosen: &Chosen, number: Option<u64>) -> Result<WhyReport> {
+pub(super) fn explain(
+    run: &Path,
+    (chosen, flow): (&Chosen, &FlowRun),
+    number: Option<u64>,
+) -> Result<WhyReport> {
     let mut trace = Trace::open(run)?;
     let flows = flows(run, &trace.facts);
     let survey = Survey::read(&mut trace, &flows)?;
-    let report = WhyReport::new(run, SubjectKind::Flow, chosen);
+    let report = WhyReport::new(run, chosen);
     let mut report = parts(&survey, &mut Trace::open(run)?, report, (chosen.place, number))?;
-    let latency = chosen.facts["latency_ns"]["max"].as_u64();
+    let latency = flow.latency_ns.map(|latency| latency.max);
     if let Some(longest) = latency.filter(|longest| number.is_none() && *longest != report.total_ns)
     {
         let total = report.total_ns;

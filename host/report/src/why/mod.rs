@@ -15,7 +15,8 @@ mod tests;
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
-use subject::{Chosen, ReportedRun};
+use subject::{Chosen, Facts, ReportedRun};
+use weir_analysis::verdict::Verdict;
 use weir_image::Result;
 
 /// The name of the parts that no record explains.
@@ -97,7 +98,7 @@ pub struct WhyReport {
     /// The deadline in ns; none if there is none.
     pub deadline_ns: Option<u64>,
     /// The verdict of the run on the subject.
-    pub verdict: Option<String>,
+    pub verdict: Option<Verdict>,
     /// The parts in the order of time.
     pub parts: Vec<TimePart>,
     /// What a reader has to know of the parts.
@@ -106,19 +107,20 @@ pub struct WhyReport {
 
 impl WhyReport {
     /// Builds the report on what was chosen, without parts.
-    fn new(run: &Path, kind: SubjectKind, chosen: &Chosen) -> Self {
+    fn new(run: &Path, chosen: &Chosen) -> Self {
+        let [bound_ns, deadline_ns] = chosen.limits();
         Self {
             run: run.to_owned(),
-            kind,
+            kind: chosen.kind(),
             name: chosen.name.clone(),
             chosen: chosen.reason.clone(),
             number: None,
             count: 0,
             from_ns: None,
             total_ns: 0,
-            bound_ns: chosen.number("bound_ns"),
-            deadline_ns: chosen.number("deadline_ns"),
-            verdict: chosen.facts["verdict"].as_str().map(str::to_owned),
+            bound_ns,
+            deadline_ns,
+            verdict: chosen.verdict(),
             parts: Vec::new(),
             notes: Vec::new(),
         }
@@ -148,10 +150,10 @@ impl WhyReport {
 pub fn why(run: &Path, query: &WhyQuery) -> Result<WhyReport> {
     let reported = ReportedRun::read(run)?;
     let chosen = reported.choose(query)?;
-    match chosen.kind {
-        SubjectKind::Flow => flow::explain(run, &chosen, query.number),
-        SubjectKind::Task => Ok(subject::task(run, &chosen)),
-        SubjectKind::Budget => budget::explain(run, &chosen, query.number),
+    match &chosen.facts {
+        Facts::Flow(flow) => flow::explain(run, (&chosen, flow), query.number),
+        Facts::Task(task) => Ok(subject::task(run, &chosen, task)),
+        Facts::Budget(budget) => budget::explain(run, (&chosen, budget), query.number),
     }
 }
 

@@ -1,26 +1,39 @@
-//! The subjects of a run, by its `report.json`.
+//! The subjects of a run, by its report.
 
 use super::{NOT_RECORDED, Subject, SubjectKind, TimePart, WhyQuery, WhyReport};
-use crate::{JSON_VERSION, REPORT, read_run_file};
-use serde_json::Value;
+use crate::{
+    read_report,
+    run::{BudgetFinding, FlowRun, RunReport, TaskFinding},
+};
 use std::path::{Path, PathBuf};
+use weir_analysis::verdict::Verdict;
 use weir_image::{Failure, Result};
 
 /// The report of a run.
 #[derive(Clone, Debug)]
 pub(super) struct ReportedRun {
     run: PathBuf,
-    report: Value,
+    report: RunReport,
+}
+
+/// What the report says of a subject.
+#[derive(Clone, Debug)]
+pub(super) enum Facts {
+    /// Of a flow.
+    Flow(FlowRun),
+    /// Of a task.
+    Task(TaskFinding),
+    /// Of a memory budget.
+    Budget(BudgetFinding),
 }
 
 /// What is explained.
 #[derive(Clone, Debug)]
 pub(super) struct Chosen {
-    pub kind: SubjectKind,
     /// Its name, unique in the run.
     pub name: String,
-    /// Its object in the report.
-    pub facts: Value,
+    /// Its part of the report.
+    pub facts: Facts,
     /// Its VM, unless it is a flow.
     pub vm: String,
     /// Its place among those of its kind.
@@ -64,40 +77,67 @@ impl Severity {
 }
 
 impl Chosen {
-    /// Returns a number of its object in the report.
-    pub fn number(&self, key: &str) -> Option<u64> {
-        self.facts[key].as_u64()
+    /// Returns its kind.
+    pub const fn kind(&self) -> SubjectKind {
+        match self.facts {
+            Facts::Flow(_) => SubjectKind::Flow,
+            Facts::Task(_) => SubjectKind::Task,
+            Facts::Budget(_) => SubjectKind::Budget,
+        }
+    }
+
+    /// Returns bound and deadline of its time, in ns. A budget limits accesses.
+    pub const fn limits(&self) -> [Option<u64>; 2] {
+        match &self.facts {
+            Facts::Flow(flow) => [flow.bound_ns, flow.deadline_ns],
+            Facts::Task(task) => [task.bound_ns, Some(task.deadline_ns)],
+            Facts::Budget(_) => [None, None],
+        }
+    }
+
+    /// Returns its verdict.
+    pub fn verdict(&self) -> Option<Verdict> {
+        match &self.facts {
+            Facts::Flow(flow) => flow.finding.as_ref().map(|finding| finding.verdict),
+            Facts::Task(task) => Some(task.finding.verdict),
+            Facts::Budget(budget) => Some(budget.finding.verdict),
+        }
     }
 
     /// Returns how bad it is; none if the run shows no maximum.
     fn severity(&self) -> Option<Severity> {
-        let fails = self.facts["verdict"] == "does-not-hold";
-        let (max, limit, words) = if self.kind == SubjectKind::Budget {
-            let beyond = self.number("max_beyond").filter(|_| self.number("periods") > Some(0));
-            (beyond?, self.number("overshoot"), "max above limit/overshoot")
-        } else {
-            let latency = self.facts["latency_ns"]["max"].as_u64();
-            let max = latency.or_else(|| self.number("observed_max_ns"))?;
-            match (self.number("bound_ns"), self.number("deadline_ns")) {
-                (Some(bound), _) => (max, Some(bound), "max/bound"),
-                (None, deadline) => (max, deadline, "max/deadline"),
+        let (max, limit, words) = match &self.facts {
+            Facts::Budget(budget) => {
+                let beyond = (budget.periods > 0).then_some(budget.max_beyond)?;
+                (beyond, budget.overshoot, "max above limit/overshoot")
             }
+            Facts::Flow(FlowRun { latency_ns, .. }) => self.of_limit(latency_ns.as_ref()?.max),
+            Facts::Task(TaskFinding { observed_max_ns, .. }) => self.of_limit((*observed_max_ns)?),
         };
         let ratio = limit.and_then(|limit| max.saturating_mul(1000).checked_div(limit));
+        let fails = self.verdict() == Some(Verdict::DoesNotHold);
         // The trace explains no task.
-        let is_explained = self.kind != SubjectKind::Task;
+        let is_explained = self.kind() != SubjectKind::Task;
         Some(Severity { fails, is_explained, ratio, words })
+    }
+
+    /// Returns a maximum with the limit that it is compared with.
+    const fn of_limit(&self, max: u64) -> (u64, Option<u64>, &'static str) {
+        match self.limits() {
+            [Some(bound), _] => (max, Some(bound), "max/bound"),
+            [None, deadline] => (max, deadline, "max/deadline"),
+        }
     }
 
     /// Whether a person means it by this name.
     fn is_called(&self, name: &str) -> bool {
         let mut called = vec![self.name.clone()];
-        match self.kind {
-            SubjectKind::Flow => {}
-            SubjectKind::Task => called.push(format!("{}/{}", self.vm, self.name)),
-            SubjectKind::Budget => {
+        match &self.facts {
+            Facts::Flow(_) => {}
+            Facts::Task(_) => called.push(format!("{}/{}", self.vm, self.name)),
+            Facts::Budget(budget) => {
                 called.push(self.vm.clone());
-                called.push(format!("{}/{}", self.vm, self.number("vcpu").unwrap_or(0)));
+                called.push(format!("{}/{}", self.vm, budget.vcpu));
             }
         }
         called.iter().any(|called| called == name)
@@ -107,62 +147,44 @@ impl Chosen {
 impl ReportedRun {
     /// Reads the report in the directory of a run.
     pub fn read(run: &Path) -> Result<Self> {
-        let path = run.join(REPORT);
-        let path = path.display();
-        let report: Value =
-            serde_json::from_str(&read_run_file(run, REPORT)?).map_err(|error| {
-                Failure::call(format!("{path} is damaged: {error}; run the system again"))
-            })?;
-        match report["version"].as_u64() {
-            Some(version) if version == u64::from(JSON_VERSION) => {
-                Ok(Self { run: run.to_owned(), report })
-            }
-            Some(version) => Err(Failure::call(format!(
-                "{path} is of version {version}, and this weir reads {JSON_VERSION}: run the \
-                 system again"
-            ))),
-            None => Err(Failure::call(format!(
-                "{path} is no report of a run, as it has no `version`: run the system again"
-            ))),
-        }
+        Ok(Self { run: run.to_owned(), report: read_report(run)? })
     }
 
     /// Returns the report of these objects.
     #[cfg(test)]
-    pub fn of(report: Value) -> Self {
+    pub fn of(report: RunReport) -> Self {
         Self { run: PathBuf::from("runs/one"), report }
     }
 
     /// Returns all subjects of a kind, in the order of the report.
     fn all(&self, kind: SubjectKind) -> Vec<Chosen> {
-        let chosen = |(place, vm, name, facts): (u32, &str, String, &Value)| Chosen {
-            kind,
+        let chosen = |place, vm: &str, name: String, facts| Chosen {
             name,
-            facts: facts.clone(),
+            facts,
             vm: vm.to_owned(),
             place,
             reason: None,
         };
-        let text = |value: &Value| value.as_str().unwrap_or("?").to_owned();
-        if kind == SubjectKind::Flow {
-            let flows = self.report["flows"].as_array().into_iter().flatten();
-            let flows =
-                (0..).zip(flows).map(|(place, flow)| (place, "", text(&flow["name"]), flow));
-            return flows.map(chosen).collect();
+        let vms = self.report.vms.iter();
+        match kind {
+            SubjectKind::Flow => (0..)
+                .zip(&self.report.flows)
+                .map(|(place, flow)| {
+                    chosen(place, "", flow.name.clone(), Facts::Flow(flow.clone()))
+                })
+                .collect(),
+            SubjectKind::Task => vms
+                .flat_map(|vm| vm.tasks.iter().map(move |task| (vm, task)))
+                .map(|(vm, task)| chosen(0, &vm.name, task.name.clone(), Facts::Task(task.clone())))
+                .collect(),
+            SubjectKind::Budget => vms
+                .flat_map(|vm| vm.budgets.iter().map(move |budget| (vm, budget)))
+                .map(|(vm, budget)| {
+                    let name = format!("{}/{}/{}", vm.name, budget.vcpu, budget.counts);
+                    chosen(0, &vm.name, name, Facts::Budget(budget.clone()))
+                })
+                .collect(),
         }
-        let vms = self.report["vms"].as_array().into_iter().flatten();
-        let of = vms.flat_map(|vm| {
-            let key = if kind == SubjectKind::Task { "tasks" } else { "budgets" };
-            let name = vm["name"].as_str().unwrap_or("?");
-            vm[key].as_array().into_iter().flatten().map(move |facts| {
-                let own = match kind {
-                    SubjectKind::Task => text(&facts["name"]),
-                    _ => format!("{name}/{}/{}", facts["vcpu"], text(&facts["counts"])),
-                };
-                (0, name, own, facts)
-            })
-        });
-        of.map(chosen).collect()
     }
 
     /// Returns the subject of a question.
@@ -207,10 +229,10 @@ impl ReportedRun {
 }
 
 /// Explains a task: the trace has no record of its activations.
-pub(super) fn task(run: &Path, chosen: &Chosen) -> WhyReport {
-    let mut report = WhyReport::new(run, SubjectKind::Task, chosen);
-    report.count = chosen.number("activations").unwrap_or(0);
-    report.total_ns = chosen.number("observed_max_ns").unwrap_or(0);
+pub(super) fn task(run: &Path, chosen: &Chosen, task: &TaskFinding) -> WhyReport {
+    let mut report = WhyReport::new(run, chosen);
+    report.count = task.activations.unwrap_or(0);
+    report.total_ns = task.observed_max_ns.unwrap_or(0);
     if report.total_ns > 0 {
         report.parts.push(TimePart {
             from_ns: 0,

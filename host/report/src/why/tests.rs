@@ -3,8 +3,9 @@ use super::{
     subject::ReportedRun,
     *,
 };
+use crate::run::{BudgetFinding, Finding, FlowRun, Latency, RunReport, TaskFinding, Totals, VmRun};
 use crate::trace::file::{Trace, TraceFacts, TracedVm, tests::trace};
-use serde_json::{Value, json};
+use serde_json::json;
 use std::io::Cursor;
 use weir_trace::{
     phases::pack,
@@ -71,22 +72,23 @@ fn again(records: &[Record]) -> Trace<Cursor<Vec<u8>>> {
     trace
 }
 
-fn chosen(kind: SubjectKind, name: &str, facts: Value) -> Chosen {
+fn chosen(name: &str, facts: Facts) -> Chosen {
     let (name, vm) = (name.to_owned(), "long".to_owned());
-    Chosen { kind, name, facts, vm, place: 0, reason: None }
+    Chosen { name, facts, vm, place: 0, reason: None }
 }
 
 /// Explains a packet.
 fn explained(records: &[Record], flow: u32, number: Option<u64>) -> WhyReport {
     let survey = Survey::read(&mut again(records), &flows()).expect("memory");
-    let report = WhyReport::new(Path::new("run"), SubjectKind::Flow, &chosen_flow(flow));
+    let report = WhyReport::new(Path::new("run"), &chosen_flow(flow));
     let report = parts(&survey, &mut again(records), report, (flow, number)).expect("a packet");
     assert_whole(&report);
     report
 }
 
 fn chosen_flow(flow: u32) -> Chosen {
-    chosen(SubjectKind::Flow, &facts().flow(flow), json!({ "bound_ns": 80_000 }))
+    let bound_ns = Some(80_000);
+    chosen(&facts().flow(flow), Facts::Flow(FlowRun { bound_ns, ..FlowRun::default() }))
 }
 
 /// The parts follow each other and sum to the whole.
@@ -275,7 +277,7 @@ fn a_packet_that_is_not_there_is_refused() {
     let records = [call(500), arrived(5400, (0, 0, 0), 300, 400)];
     let survey = Survey::read(&mut again(&records), &flows()).expect("memory");
     let refused = |flow, number| {
-        let report = WhyReport::new(Path::new("run"), SubjectKind::Flow, &chosen_flow(flow));
+        let report = WhyReport::new(Path::new("run"), &chosen_flow(flow));
         parts(&survey, &mut again(&records), report, (flow, number)).expect_err("refused").text
     };
     assert!(refused(0, Some(2)).contains("no packet 2: 1 packets arrived"));
@@ -301,10 +303,10 @@ fn a_period_is_throttled_from_throttle_to_wake() {
         counted(3005, RecordKind::Wake, 0, 50),
     ];
     let explained = |number| {
-        let budget = json!({ "vcpu": 0, "counts": "all", "verdict": "holds" });
-        let chosen = chosen(SubjectKind::Budget, "long/0/all", budget);
-        let report = WhyReport::new(Path::new("run"), SubjectKind::Budget, &chosen);
-        budget::parts(&mut again(&records), report, &chosen, number)
+        let budget = finding_of_budget("all", Finding::holds());
+        let chosen = chosen("long/0/all", Facts::Budget(budget.clone()));
+        let report = WhyReport::new(Path::new("run"), &chosen);
+        budget::parts(&mut again(&records), report, ("long", &budget), number)
     };
     let worst = explained(None).expect("a period");
     assert_whole(&worst);
@@ -320,24 +322,66 @@ fn a_period_is_throttled_from_throttle_to_wake() {
     assert!(explained(Some(3)).expect_err("under way").text.contains("no period 3: 2 periods"));
 }
 
+fn finding_of_task(max: u64, finding: Finding) -> TaskFinding {
+    TaskFinding {
+        name: "t".to_owned(),
+        deadline_ns: 100,
+        activations: Some(4),
+        misses: Some(0),
+        bound_ns: None,
+        observed_max_ns: Some(max),
+        finding,
+    }
+}
+
+fn finding_of_budget(counts: &str, finding: Finding) -> BudgetFinding {
+    BudgetFinding {
+        vcpu: 0,
+        counts: counts.to_owned(),
+        budget: 50,
+        period_ns: 1000,
+        periods: 4,
+        max_used: 50,
+        throttled_periods: 2,
+        throttled_ns: 900,
+        max_throttled_ns: 500,
+        max_beyond: 0,
+        overshoot: Some(100),
+        exceeded_periods: 0,
+        finding,
+    }
+}
+
+/// The report of a run without objects.
+fn report() -> RunReport {
+    serde_json::from_value(json!({
+        "system": "s", "platform": "p", "started": true, "ended_by": "all-met", "time_ns": 9,
+        "clock": "emulated", "verdict": null, "verdict_of": [], "vms": [], "hypervisor": [],
+        "totals": Totals::default(),
+    }))
+    .expect("a report")
+}
+
 /// A report with a flow, a task and a budget.
 fn reported(flow: u64, task: u64, beyond: u64, fails: &str) -> ReportedRun {
-    let verdict = |name: &str| if name == fails { "does-not-hold" } else { "holds" };
-    ReportedRun::of(json!({
-        "flows": [{
-            "name": "f", "latency_ns": { "max": flow }, "bound_ns": 100, "verdict": verdict("f"),
-        }],
-        "vms": [{
-            "name": "v",
-            "tasks": [{
-                "name": "t", "observed_max_ns": task, "deadline_ns": 100, "verdict": verdict("t"),
-            }],
-            "budgets": [{
-                "vcpu": 0, "counts": "reads", "periods": 4, "max_beyond": beyond,
-                "overshoot": 100, "verdict": verdict("b"),
-            }],
-        }],
-    }))
+    let finding = |name: &str| {
+        if name == fails { Finding::failed("late".to_owned()) } else { Finding::holds() }
+    };
+    let flow = FlowRun {
+        name: "f".to_owned(),
+        latency_ns: Some(Latency { max: flow, ..Latency::default() }),
+        bound_ns: Some(100),
+        finding: Some(finding("f")),
+        ..FlowRun::default()
+    };
+    let budget = finding_of_budget("reads", finding("b"));
+    let vm = VmRun {
+        name: "v".to_owned(),
+        tasks: vec![finding_of_task(task, finding("t"))],
+        budgets: vec![BudgetFinding { max_beyond: beyond, ..budget }],
+        ..VmRun::default()
+    };
+    ReportedRun::of(RunReport { flows: vec![flow], vms: vec![vm], ..report() })
 }
 
 #[test]
@@ -355,7 +399,8 @@ fn without_a_subject_the_worst_one_is_explained() {
         assert_eq!(chosen.name, name);
         assert!(chosen.reason.as_deref().unwrap_or_default().starts_with(reason), "{chosen:?}");
     }
-    let nothing = ReportedRun::of(json!({ "flows": [{ "name": "f" }], "vms": [] }));
+    let flows = vec![FlowRun { name: "f".to_owned(), ..FlowRun::default() }];
+    let nothing = ReportedRun::of(RunReport { flows, vms: Vec::new(), ..report() });
     assert!(nothing.choose(&WhyQuery::default()).is_err());
 }
 
@@ -374,9 +419,9 @@ fn a_subject_has_the_names_of_the_report() {
 
 #[test]
 fn a_task_names_the_records_that_are_missing() {
-    let facts = json!({ "observed_max_ns": 70, "bound_ns": 90, "activations": 4 });
-    let chosen = chosen(SubjectKind::Task, "loop", facts);
-    let report = subject::task(Path::new("run"), &chosen);
+    let task = finding_of_task(70, Finding::holds());
+    let chosen = chosen("loop", Facts::Task(task.clone()));
+    let report = subject::task(Path::new("run"), &chosen, &task);
     assert_eq!(lengths(&report), [(NOT_RECORDED, 70)]);
     assert!(report.notes[0].contains("release and completion"), "{report}");
 }
@@ -410,7 +455,7 @@ fn a_damaged_record_breaks_no_sum() {
         let mut records = whole;
         records[at].time = time;
         let survey = Survey::read(&mut again(&records), &flows()).expect("memory");
-        let report = WhyReport::new(Path::new("run"), SubjectKind::Flow, &chosen_flow(0));
+        let report = WhyReport::new(Path::new("run"), &chosen_flow(0));
         if let Ok(report) = parts(&survey, &mut again(&records), report, (0, None)) {
             assert_whole(&report);
         }
@@ -426,7 +471,7 @@ fn a_trace_without_the_packet_names_its_damage() {
     let records = [call(500)];
     let mut survey = Survey::read(&mut again(&records), &flows()).expect("memory");
     survey.damage = Some("it is cut short: 1 of 5 records".to_owned());
-    let report = WhyReport::new(Path::new("run"), SubjectKind::Flow, &chosen_flow(0));
+    let report = WhyReport::new(Path::new("run"), &chosen_flow(0));
     let refused = parts(&survey, &mut again(&records), report, (0, None)).expect_err("damaged");
     assert!(refused.text.contains("cut short: 1 of 5") && refused.status == 1, "{}", refused.text);
 }
@@ -436,7 +481,7 @@ fn a_report_of_another_version_is_refused() {
     let run = tempfile::tempdir().expect("a directory");
     for (text, why) in [
         (r#"{ "version": 99 }"#, "is of version 99, and this weir reads 1"),
-        ("[]", "is no report of a run"),
+        ("[]", "is damaged: invalid length"),
         ("{", "is damaged"),
     ] {
         std::fs::write(run.path().join("report.json"), text).expect("a file");

@@ -1,9 +1,10 @@
 //! The line of the hypervisor's log for an event.
 
 use super::engine;
-use super::fault::{RefusedDma, denial_name, fault_name};
+use super::fault::{self, denial_name, fault_name};
 use crate::syndrome;
 use std::fmt::Write as _;
+use weir_report::run::RefusedDma;
 use weir_trace::wire::{Denial, HYPERVISOR, What, WireEvent};
 
 /// The message about a VM with an event [`What::BrokerLate`].
@@ -47,7 +48,7 @@ pub(crate) fn in_words(event: &WireEvent, name: impl Fn(u8) -> String) -> String
             words
         }
         Some(What::Denied) if event.detail == Denial::Dma as u32 => {
-            let RefusedDma { stream, access, kind, address, .. } = RefusedDma::new(event, 0);
+            let RefusedDma { stream, access, kind, address, .. } = fault::dma(event, 0);
             format!("{vm}: {} (stream {stream}): {access} at {address}, {kind}", Denial::Dma.name())
         }
         Some(What::Denied) => format!(

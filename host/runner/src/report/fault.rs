@@ -1,90 +1,73 @@
-//! Faults that stopped a VM, and accesses of its devices that the SMMU refused.
+//! Faults that stopped a VM, operations that EL2 refused, and accesses of devices that the SMMU
+//! refused.
 
 use crate::syndrome;
-use schemars::JsonSchema;
-use serde::Serialize;
 use weir_paging::smmu;
+use weir_report::run::{DeniedOperation, FaultReport, RefusedDma};
 use weir_trace::wire::{Denial, FaultKind, WireEvent};
 
-/// Limit on the faults of a VM that are listed. All faults are counted.
-pub const FAULTS_LISTED: usize = 1000;
-
-/// A fault that stopped a VM.
-#[derive(Clone, Debug, Serialize, JsonSchema)]
-pub struct FaultReport {
-    /// Nanoseconds since the hypervisor started.
-    pub time_ns: u64,
-    /// The boot of the VM that it stopped, counted from 0.
-    pub boot: u32,
-    /// The vCPU that caused it.
-    pub vcpu: u8,
-    /// A [`FaultKind`] by name.
-    pub kind: String,
-    /// The intermediate physical address.
-    pub address: String,
-    /// The guest's program counter.
-    pub pc: String,
-    /// `ESR_EL2`.
-    pub syndrome: String,
-    /// `ESR_EL2` in words.
-    pub meaning: String,
-    /// `ESR_EL1`: the guest's last exception.
-    pub guest_syndrome: String,
-    /// `ESR_EL1` in words; none while it is 0.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub guest_meaning: Option<String>,
-    /// `ELR_EL1`.
-    pub guest_elr: String,
-}
-
-impl FaultReport {
-    /// Describes an event of [`What::VmFault`](weir_trace::wire::What::VmFault).
-    pub(super) fn new(event: &WireEvent, boot: u32) -> Self {
-        Self {
-            time_ns: event.time_ns,
-            boot,
-            vcpu: event.vcpu,
-            kind: fault_name(event.detail),
-            address: hex(event.address),
-            pc: hex(event.pc),
-            syndrome: hex(event.syndrome),
-            meaning: syndrome::words(event.syndrome),
-            guest_syndrome: hex(event.guest_syndrome),
-            guest_meaning: (event.guest_syndrome != 0)
-                .then(|| syndrome::words(event.guest_syndrome)),
-            guest_elr: hex(event.guest_elr),
-        }
+/// Describes an event of [`What::VmFault`](weir_trace::wire::What::VmFault).
+pub(super) fn fault(event: &WireEvent, boot: u32) -> FaultReport {
+    FaultReport {
+        time_ns: event.time_ns,
+        boot,
+        vcpu: event.vcpu,
+        kind: fault_name(event.detail),
+        address: hex(event.address),
+        pc: hex(event.pc),
+        syndrome: hex(event.syndrome),
+        meaning: syndrome::words(event.syndrome),
+        guest_syndrome: hex(event.guest_syndrome),
+        guest_meaning: (event.guest_syndrome != 0).then(|| syndrome::words(event.guest_syndrome)),
+        guest_elr: hex(event.guest_elr),
     }
 }
 
-/// An access of a VM's device that the SMMU refused: the first of each stream in a boot.
-#[derive(Clone, Debug, Serialize, JsonSchema)]
-pub struct RefusedDma {
-    /// Nanoseconds since the hypervisor started.
-    pub time_ns: u64,
-    /// The boot of the VM, counted from 0.
-    pub boot: u32,
-    /// The device's stream ID at the SMMU.
-    pub stream: u32,
-    /// `read` or `write`.
-    pub access: &'static str,
-    /// The SMMU's name of the fault.
-    pub kind: &'static str,
-    /// The address that the device used.
-    pub address: String,
+/// Describes an event of [`What::Denied`](weir_trace::wire::What::Denied).
+pub(super) fn denied(event: &WireEvent, boot: u32) -> DeniedOperation {
+    DeniedOperation {
+        time_ns: event.time_ns,
+        boot,
+        vcpu: event.vcpu,
+        kind: denial_name(event.detail).into(),
+        cause: cause(event),
+        pc: hex(event.pc),
+    }
 }
 
-impl RefusedDma {
-    /// Describes an event of [`Denial::Dma`].
-    pub(super) fn new(event: &WireEvent, boot: u32) -> Self {
-        Self {
-            time_ns: event.time_ns,
-            boot,
-            stream: (event.syndrome >> 32) as u32,
-            access: if event.syndrome >> 8 & 1 == 1 { "write" } else { "read" },
-            kind: smmu::fault_name(event.syndrome as u8),
-            address: hex(event.address),
-        }
+/// Returns what the guest did, by the event's syndrome.
+fn cause(event: &WireEvent) -> String {
+    /// The class of a trapped system register in a syndrome whose event has the rest only.
+    const REGISTER: u64 = 0x18 << 26;
+    let value = event.syndrome;
+    match Denial::ALL.get(event.detail as usize) {
+        Some(Denial::Call) => format!("function {value:#x}"),
+        Some(Denial::Psci) => format!("argument {value:#x}"),
+        Some(
+            Denial::Pmu
+            | Denial::Debug
+            | Denial::Trace
+            | Denial::ImplementationDefined
+            | Denial::SetWay
+            | Denial::Register,
+        ) if value >> 26 == 0 => syndrome::words(REGISTER | value),
+        Some(Denial::Virtio) => format!("reason {value}"),
+        Some(Denial::Engine) if value == 0 => "it took too long".into(),
+        Some(Denial::Engine) => format!("error bits {value:#x}"),
+        Some(Denial::Dma) | None => hex(value),
+        Some(_) => syndrome::words(value),
+    }
+}
+
+/// Describes an event of [`Denial::Dma`].
+pub(super) fn dma(event: &WireEvent, boot: u32) -> RefusedDma {
+    RefusedDma {
+        time_ns: event.time_ns,
+        boot,
+        stream: (event.syndrome >> 32) as u32,
+        access: if event.syndrome >> 8 & 1 == 1 { "write" } else { "read" }.into(),
+        kind: smmu::fault_name(event.syndrome as u8).into(),
+        address: hex(event.address),
     }
 }
 

@@ -1,10 +1,9 @@
 //! Builds the report of a run from the steps of the wire.
 
 use super::{
-    fault::{FAULTS_LISTED, RefusedDma, denial_name},
-    flow::{FlowFacts, FlowRun},
-    run::{End, RunReport, Totals},
-    vm::{ConsoleCounts, Expected, FrameCounts, State, VcpuRun, VmRun},
+    fault::{self, denial_name},
+    flow::FlowFacts,
+    vm::TalliedVm,
 };
 use crate::{
     demux::{ConsoleSource, WireStep},
@@ -12,6 +11,10 @@ use crate::{
     findings::{self, Activations, Clock, Latency, TaskFinding, TaskLine},
 };
 use std::collections::BTreeMap;
+use weir_report::run::{
+    ConsoleCounts, End, Expected, FAULTS_LISTED, FlowRun, FrameCounts, RunReport, State, Totals,
+    VcpuRun, VmRun,
+};
 use weir_trace::wire::{
     self, Denial, Denials, ExitCause, VcpuCounters, VcpuState, VmState, What, WireEvent,
 };
@@ -41,7 +44,7 @@ pub(crate) struct TaskFacts {
 /// Collects the steps of the wire.
 #[derive(Clone, Debug)]
 pub(crate) struct Tally {
-    vms: Vec<VmRun>,
+    vms: Vec<TalliedVm>,
     started: bool,
     stopped: bool,
     damaged: u64,
@@ -88,6 +91,7 @@ impl Tally {
                 tasks: facts.tasks.iter().map(task).collect(),
                 ..VmRun::default()
             })
+            .map(|run| TalliedVm { run, ..TalliedVm::default() })
             .collect();
         Self {
             vms,
@@ -122,6 +126,9 @@ impl Tally {
             WireStep::Line { source: ConsoleSource::Vm(vm), text, .. } => {
                 self.console(*vm, |console| console.lines += 1);
                 self.task(*vm, text);
+                if let (Some(vm), Some(address)) = (self.vms.get_mut(*vm), connected(text)) {
+                    vm.run.connected = Some(address.to_owned());
+                }
             }
             WireStep::Line { source: ConsoleSource::Hypervisor, text, .. } => {
                 if self.hypervisor.len() < HYPERVISOR_LINES {
@@ -150,14 +157,14 @@ impl Tally {
 
     fn console(&mut self, vm: usize, change: impl FnOnce(&mut ConsoleCounts)) {
         if let Some(vm) = self.vms.get_mut(vm) {
-            change(&mut vm.console);
+            change(&mut vm.run.console);
         }
     }
 
     /// Takes a line of a VM that can report the counts of its tasks.
     fn task(&mut self, vm: usize, line: &str) {
         let Some(line) = TaskLine::parse(line) else { return };
-        let tasks = self.vms.get_mut(vm).into_iter().flat_map(|vm| &mut vm.tasks).enumerate();
+        let tasks = self.vms.get_mut(vm).into_iter().flat_map(|vm| &mut vm.run.tasks).enumerate();
         for (place, task) in tasks.filter(|(_, task)| task.name == line.name) {
             let counts = self.activations.entry((vm, place)).or_default();
             counts.take(&line);
@@ -176,10 +183,11 @@ impl Tally {
             Some(What::Regulator) => self.regulator = Some(*event),
             _ => {}
         }
-        let Some(vm) = self.vms.get_mut(usize::from(event.vm)) else {
+        let Some(tallied) = self.vms.get_mut(usize::from(event.vm)) else {
             return;
         };
-        vm.event_ns = vm.event_ns.max(event.time_ns);
+        tallied.event_ns = tallied.event_ns.max(event.time_ns);
+        let vm = &mut tallied.run;
         match what {
             Some(What::VmStart) => {
                 vm.state = State::Running;
@@ -189,16 +197,19 @@ impl Tally {
             Some(What::VmOff) => vm.state = State::Off,
             Some(What::VmReset) => vm.resets += 1,
             Some(What::VmHalted) => vm.state = State::Halted,
-            Some(What::VmFault) => vm.fault(event),
+            Some(What::VmFault) => tallied.fault(event),
             Some(What::BrokerLate) => vm.started_without_broker = true,
             Some(What::Denied) => {
-                let count = vm.denials.entry(denial_name(event.detail)).or_default();
+                let boot = vm.boots.saturating_sub(1);
+                let count = vm.denials.entry(denial_name(event.detail).into()).or_default();
                 // Before the counts arrive, the event shows that it happened at least once.
                 *count = (*count).max(1);
                 if event.detail == Denial::Dma as u32 && vm.dma.len() < FAULTS_LISTED {
-                    vm.dma.push(RefusedDma::new(event, vm.boots.saturating_sub(1)));
+                    vm.dma.push(fault::dma(event, boot));
                     // Each of these accesses has an event.
                     *count = (*count).max(vm.dma.len() as u64);
+                } else if vm.denied.len() < FAULTS_LISTED {
+                    vm.denied.push(fault::denied(event, boot));
                 }
             }
             // An unknown number of a newer hypervisor has a line in the log.
@@ -210,7 +221,7 @@ impl Tally {
     fn counters(&mut self, counters: &VcpuCounters) {
         // A board that is connected later has reported its start before.
         self.started = true;
-        let Some(vm) = self.vms.get_mut(usize::from(counters.vm)) else {
+        let Some(TalliedVm { run: vm, .. }) = self.vms.get_mut(usize::from(counters.vm)) else {
             return;
         };
         vm.restarts = vm.restarts.max(counters.restarts);
@@ -219,19 +230,20 @@ impl Tally {
             return;
         };
         vcpu.counted_ns = Some(counters.time_ns);
-        vcpu.state = VcpuState::ALL.get(usize::from(counters.state)).map(|state| state.name());
+        vcpu.state =
+            VcpuState::ALL.get(usize::from(counters.state)).map(|state| state.name().into());
         vcpu.injected = Some(counters.injected);
-        let exits = ExitCause::ALL.iter().map(|cause| cause.name()).zip(counters.exits);
+        let exits = ExitCause::ALL.iter().map(|cause| cause.name().to_owned()).zip(counters.exits);
         vcpu.exits = Some(exits.collect());
     }
 
     fn denials(&mut self, denials: &Denials) {
-        let Some(vm) = self.vms.get_mut(denials.vm as usize) else {
+        let Some(TalliedVm { run: vm, .. }) = self.vms.get_mut(denials.vm as usize) else {
             return;
         };
         for (denial, count) in Denial::ALL.iter().zip(denials.counts) {
             if count > 0 {
-                let known = vm.denials.entry(denial.name()).or_default();
+                let known = vm.denials.entry(denial.name().into()).or_default();
                 *known = (*known).max(count);
             }
         }
@@ -243,12 +255,12 @@ impl Tally {
         };
         // A later event can arrive before the counts.
         if boots.time_ns > vm.event_ns {
-            vm.state = match VmState::ALL.get(usize::from(boots.state)) {
+            vm.run.state = match VmState::ALL.get(usize::from(boots.state)) {
                 Some(VmState::NotStarted) => State::NotStarted,
                 Some(VmState::Running) => State::Running,
                 Some(VmState::Off) => State::Off,
                 Some(VmState::Halted) => State::Halted,
-                None => vm.state,
+                None => vm.run.state,
             };
         }
         vm.counted = Some(*boots);
@@ -257,7 +269,7 @@ impl Tally {
     fn frames(&mut self, port: &wire::PortCounts) {
         if let Some(vm) = self.vms.get_mut(port.vm as usize) {
             let wire::PortCounts { sent, received, over_rate, refused, missed, .. } = *port;
-            vm.frames = Some(FrameCounts { sent, received, over_rate, refused, missed });
+            vm.run.frames = Some(FrameCounts { sent, received, over_rate, refused, missed });
         }
     }
 
@@ -267,6 +279,9 @@ impl Tally {
             let counts = self.flows.get(&place);
             FlowRun {
                 name: facts.name.clone(),
+                from: facts.from.clone(),
+                to: facts.to.clone(),
+                address: facts.address.clone(),
                 packets: counts.map_or(0, |counts| counts.packets),
                 lost: counts.map_or(0, |counts| counts.lost),
                 observed_max_ns: counts.map_or(0, |counts| counts.observed_max_ns),
@@ -283,6 +298,7 @@ impl Tally {
                     max_packet: counts.observed_max_packet,
                     max_arrived_ns: counts.observed_max_arrived_ns,
                 }),
+                distribution: Vec::new(),
                 bound_ns: facts.bound_ns,
                 finding: None,
                 counted_ns: counts.map(|counts| counts.time_ns),
@@ -311,10 +327,11 @@ impl Tally {
         ended_by: End,
         time_ns: u64,
     ) -> RunReport {
-        let mut vms = self.vms.clone();
+        let mut tallied = self.vms.clone();
+        tallied.iter_mut().for_each(TalliedVm::finish);
+        let mut vms: Vec<_> = tallied.into_iter().map(|vm| vm.run).collect();
         let mut totals = Totals { damaged_frames: self.damaged, ..Totals::default() };
         for (place, vm) in vms.iter_mut().enumerate() {
-            vm.finish();
             let own = expected.all().iter().filter(|expectation| expectation.vm == place);
             vm.expect = own
                 .map(|expectation| Expected {
@@ -346,10 +363,20 @@ impl Tally {
             verdict_of: Vec::new(),
             vms,
             flows: Vec::new(),
+            cores: Vec::new(),
             engine: None,
             totals,
             board_resets: self.resets,
             hypervisor: self.hypervisor.clone(),
         }
     }
+}
+
+/// Returns the address in a console line `connected to CID:PORT`, as weir's guests print it.
+fn connected(line: &str) -> Option<&str> {
+    let (_, rest) = line.split_once("connected to ")?;
+    let address = rest.split([' ', ',', '\r']).next()?;
+    let (cid, port) = address.split_once(':')?;
+    let is_number = |text: &str| text.parse::<u64>().is_ok();
+    (is_number(cid) && is_number(port)).then_some(address)
 }

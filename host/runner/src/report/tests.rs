@@ -52,6 +52,9 @@ fn lives_faults_and_denials_are_counted_by_name() {
     assert_eq!((two.state, two.boots, two.restarts), (State::Halted, 2, 1));
     assert_eq!(two.fault_counts["write outside its memory"], 2);
     assert_eq!(two.denials["set/way cache maintenance"], 1);
+    let denied = &two.denied[0];
+    assert_eq!((denied.time_ns, denied.boot, denied.kind.as_str()), (3, 0, Denial::SetWay.name()));
+    assert!(show::summary(&report).contains("refused of two/0 at 0.000000 s: set/way cache"));
     assert_eq!(two.faults[1].boot, 1);
     assert_eq!(two.faults[1].meaning, "data abort: store, translation fault at level 2");
     assert_eq!(report.totals.faults, 2);
@@ -205,9 +208,9 @@ fn refused_accesses_of_a_device_name_its_stream() {
     let two = &report.vms[1];
     assert_eq!(two.denials["DMA outside its memory"], 2);
     let [first, second] = two.dma.as_slice() else { panic!("{:?}", two.dma) };
-    assert_eq!((first.boot, first.stream, first.access), (4, 16, "write"));
-    assert_eq!((first.kind, first.address.as_str()), ("translation fault", "0x41000000"));
-    assert_eq!((second.time_ns, second.access), (3, "read"));
+    assert_eq!((first.boot, first.stream, first.access.as_str()), (4, 16, "write"));
+    assert_eq!((first.kind.as_str(), first.address.as_str()), ("translation fault", "0x41000000"));
+    assert_eq!((second.time_ns, second.access.as_str()), (3, "read"));
     let event = WireEvent {
         what: What::Denied as u16,
         detail: Denial::Dma as u32,

@@ -1,204 +1,67 @@
-//! The part of the report about a VM.
+//! A VM of a run under way.
 
-use super::fault::{FAULTS_LISTED, FaultReport, RefusedDma};
-use crate::findings::{BudgetFinding, InterruptFinding, TaskFinding};
-use schemars::JsonSchema;
-use serde::Serialize;
+use super::fault;
 use std::collections::BTreeMap;
+use weir_report::run::{FAULTS_LISTED, State, VmRun};
 use weir_trace::wire::{Boots, FaultKind, WireEvent};
 
-/// The state of a VM at the end of the run.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum State {
-    /// Never started.
-    #[default]
-    NotStarted,
-    /// Running.
-    Running,
-    /// Powered off by itself.
-    Off,
-    /// Stopped after a fault and not started again.
-    Halted,
-}
-
-impl State {
-    /// Returns the name as in the JSON form, with spaces.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::NotStarted => "not started",
-            Self::Running => "running",
-            Self::Off => "off",
-            Self::Halted => "halted",
-        }
-    }
-}
-
-/// The counts of a VM's console.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
-pub struct ConsoleCounts {
-    /// Bytes that arrived.
-    pub bytes: u64,
-    /// Lines among them.
-    pub lines: u64,
-    /// Bytes that the hypervisor dropped.
-    pub dropped: u64,
-}
-
-/// The last counters of a vCPU.
-#[derive(Clone, Debug, Serialize, JsonSchema)]
-pub struct VcpuRun {
-    /// Its number within the VM.
-    #[serde(rename = "vcpu")]
-    pub number: u8,
-    /// The core of the platform that it runs on.
-    pub core: u8,
-    /// The time of the counters; none if none arrived.
-    pub counted_ns: Option<u64>,
-    /// `off`, `on` or `halted`.
-    pub state: Option<&'static str>,
-    /// Exits to EL2 by cause; none if no counters arrived.
-    pub exits: Option<BTreeMap<&'static str, u64>>,
-    /// Virtual interrupts put into list registers; none if no counters arrived.
-    pub injected: Option<u64>,
-}
-
-/// An expected line.
-#[derive(Clone, Debug, Serialize, JsonSchema)]
-pub struct Expected {
-    /// What the line must contain.
-    pub text: String,
-    /// Whether it was printed.
-    pub met: bool,
-    /// The time of the line, in nanoseconds since the hypervisor started.
-    pub time_ns: Option<u64>,
-}
-
-/// A VM's part of the report.
-#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
-pub struct VmRun {
-    /// Its name.
-    pub name: String,
-    /// Its state at the end of the run.
-    pub state: State,
-    /// The number of boots.
-    pub boots: u32,
-    /// The number of boots that another one followed.
-    pub restarts: u32,
-    /// The number of boots that ended by PSCI SYSTEM_RESET.
-    pub resets: u32,
-    /// Its console.
-    pub console: ConsoleCounts,
-    /// Exits to EL2 by cause, of all vCPUs; none if the counters of a vCPU are missing.
-    pub exits: Option<BTreeMap<&'static str, u64>>,
-    /// Virtual interrupts put into list registers, of all vCPUs; none if the counters of a vCPU are
-    /// missing.
-    pub injected: Option<u64>,
-    /// Its vCPUs.
-    pub vcpus: Vec<VcpuRun>,
-    /// Refused operations after which the VM continued, by name.
-    pub denials: BTreeMap<&'static str, u64>,
-    /// Refused accesses of its devices, up to [`FAULTS_LISTED`].
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub dma: Vec<RefusedDma>,
-    /// Whether it started before the broker of its flows was ready.
-    #[serde(skip_serializing_if = "core::ops::Not::not")]
-    pub started_without_broker: bool,
-    /// The frames of its network device, if it has one.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub frames: Option<FrameCounts>,
-    /// The number of faults that stopped it, by kind.
-    pub fault_counts: BTreeMap<String, u64>,
-    /// The first [`FAULTS_LISTED`] faults.
-    pub faults: Vec<FaultReport>,
-    /// The number of faults that are not listed.
-    pub faults_left_out: u64,
-    /// Records of its events that the hypervisor dropped. Counts and states do not depend on them.
-    pub records_lost: u64,
+/// What the wire has shown of a VM so far.
+#[derive(Clone, Debug, Default)]
+pub(super) struct TalliedVm {
+    /// Its part of the report.
+    pub run: VmRun,
     /// The last counts by the hypervisor.
-    #[serde(skip)]
-    pub(super) counted: Option<Boots>,
+    pub counted: Option<Boots>,
     /// The time of its last event.
-    #[serde(skip)]
-    pub(super) event_ns: u64,
-    /// Its expected lines.
-    pub expect: Vec<Expected>,
-    /// The use of the memory budgets of its vCPUs.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub budgets: Vec<BudgetFinding>,
-    /// The latencies of its interrupts that have deadlines.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub interrupts: Vec<InterruptFinding>,
-    /// Its tasks in the system file.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub tasks: Vec<TaskFinding>,
+    pub event_ns: u64,
 }
 
-/// The frames of a VM's network device.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
-pub struct FrameCounts {
-    /// Frames that it sent and that were forwarded.
-    pub sent: u64,
-    /// Frames that it received.
-    pub received: u64,
-    /// Frames that it sent above its permitted rate, and that were dropped.
-    pub over_rate: u64,
-    /// Frames that it sent and that were malformed, or had the source address of another VM.
-    pub refused: u64,
-    /// Frames for it that were dropped because it had no buffer for them or did not run.
-    pub missed: u64,
-}
-
-impl VmRun {
+impl TalliedVm {
     /// Counts a fault, and lists it if there is room.
     pub(super) fn fault(&mut self, event: &WireEvent) {
-        let fault = FaultReport::new(event, self.boots.saturating_sub(1));
-        *self.fault_counts.entry(fault.kind.clone()).or_default() += 1;
-        if self.faults.len() >= FAULTS_LISTED {
-            self.faults_left_out += 1;
+        let vm = &mut self.run;
+        let fault = fault::fault(event, vm.boots.saturating_sub(1));
+        *vm.fault_counts.entry(fault.kind.clone()).or_default() += 1;
+        if vm.faults.len() >= FAULTS_LISTED {
+            vm.faults_left_out += 1;
             return;
         }
-        self.faults.push(fault);
+        vm.faults.push(fault);
     }
 
     /// Corrects the counts by those of the hypervisor, because records of events can be lost.
     fn take_counts(&mut self) {
         let Some(counted) = self.counted else { return };
-        self.records_lost = counted.lost.into();
-        self.restarts = self.restarts.max(counted.restarts);
-        self.resets = self.resets.max(counted.resets);
-        if self.state != State::NotStarted {
-            self.boots = self.boots.max(counted.restarts.saturating_add(1));
+        let vm = &mut self.run;
+        vm.records_lost = counted.lost.into();
+        vm.restarts = vm.restarts.max(counted.restarts);
+        vm.resets = vm.resets.max(counted.resets);
+        if vm.state != State::NotStarted {
+            vm.boots = vm.boots.max(counted.restarts.saturating_add(1));
         }
         for (kind, count) in FaultKind::ALL.iter().zip(counted.faults) {
             if count > 0 {
-                let known = self.fault_counts.entry(kind.name().into()).or_default();
+                let known = vm.fault_counts.entry(kind.name().into()).or_default();
                 *known = (*known).max(count);
             }
         }
-        let all: u64 = self.fault_counts.values().sum();
-        self.faults_left_out = all.saturating_sub(self.faults.len() as u64);
+        let all: u64 = vm.fault_counts.values().sum();
+        vm.faults_left_out = all.saturating_sub(vm.faults.len() as u64);
     }
 
     /// Computes the values that depend on all records.
     pub(super) fn finish(&mut self) {
         self.take_counts();
-        self.restarts = self.restarts.max(self.boots.saturating_sub(1));
-        let exits: Option<Vec<_>> = self.vcpus.iter().map(|vcpu| vcpu.exits.as_ref()).collect();
-        self.exits = exits.map(|exits| {
+        let vm = &mut self.run;
+        vm.restarts = vm.restarts.max(vm.boots.saturating_sub(1));
+        let exits: Option<Vec<_>> = vm.vcpus.iter().map(|vcpu| vcpu.exits.as_ref()).collect();
+        vm.exits = exits.map(|exits| {
             let mut sum = BTreeMap::new();
-            for (&cause, count) in exits.into_iter().flatten() {
-                *sum.entry(cause).or_default() += count;
+            for (cause, count) in exits.into_iter().flatten() {
+                *sum.entry(cause.clone()).or_default() += count;
             }
             sum
         });
-        self.injected = self.vcpus.iter().map(|vcpu| vcpu.injected).sum();
-    }
-
-    /// Returns its exits of all causes; none if the counters of a vCPU are missing.
-    #[must_use]
-    pub fn exit_count(&self) -> Option<u64> {
-        self.exits.as_ref().map(|exits| exits.values().sum())
+        vm.injected = vm.vcpus.iter().map(|vcpu| vcpu.injected).sum();
     }
 }

@@ -34,7 +34,7 @@ pub(super) fn run(
     let image = ExpectedImage::new(&bytes, options.image_file.as_deref(), origin)?;
     let image_id = image.id();
     let link = serial.open()?;
-    let record = RunRecord::create(&options.environment.runs(), system)?;
+    let record = RunRecord::create(&options.environment, system)?;
     let (started, begun) = (SystemTime::now(), Instant::now());
     if let Some(loader) = &options.loader {
         // A file that the user names has the format that the user needs.

@@ -126,7 +126,7 @@ fn run_in_qemu(system: &System, options: &RunOptions, console: &mut dyn Console)
         return Err(Failure::reported(INTERRUPTED));
     }
 
-    let record = RunRecord::create(&environment.runs(), &system)?;
+    let record = RunRecord::create(environment, &system)?;
     let kernel = write_image(&record, &built, &system)?;
     let watch = watch(&system, options)?;
     let ram = Arc::new(Ram::new(system.platform.ram_in_qemu(), setup.memory)?);

@@ -25,7 +25,9 @@ pub(super) fn judge_report(
     trace: Option<PathBuf>,
 ) -> Result {
     let (budgets, lines) = (judge::budgets(system), judge::lines(system, &options.bounds));
-    let needs_trace = !(report.flows.is_empty() && budgets.is_empty() && lines.is_empty());
+    let is_shared = !system.timing.cores.is_empty();
+    let needs_trace =
+        is_shared || !(report.flows.is_empty() && budgets.is_empty() && lines.is_empty());
     let mut observed = None;
     if let Some(path) = trace.filter(|_| needs_trace) {
         let overshoot = |key| budgets.iter().find(|of| of.key == key)?.overshoot;
@@ -36,6 +38,7 @@ pub(super) fn judge_report(
         let mut trace = Trace::open(&path)?;
         observed = Some(ObservedTrace::read(&mut trace, overshoot, deadline, sharer)?);
     }
+    report.cores = judge::cores(system, observed.as_ref());
     report.memory.clone_from(&options.memory);
     judge::judge(report, observed.as_ref(), (&budgets, &lines), clock(options));
     Ok(())
@@ -64,8 +67,8 @@ pub(super) fn status(
     record: &RunRecord,
 ) -> (u8, Option<String>) {
     let missed = report.totals.met < report.totals.expected;
-    let open = report.verdict == Some(Verdict::NotJudged.key()) && !options.accept_not_judged;
-    let failed = report.verdict == Some(Verdict::DoesNotHold.key());
+    let open = report.verdict == Some(Verdict::NotJudged) && !options.accept_not_judged;
+    let failed = report.verdict == Some(Verdict::DoesNotHold);
     let status = match report.ended_by {
         End::AllMet => GOOD,
         End::Interrupted => INTERRUPTED,

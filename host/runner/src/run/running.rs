@@ -13,7 +13,7 @@ use crate::{
     link::{Heard, Link},
     qemu::QemuProcess,
     record::RunRecord,
-    report::{End, EngineRun, FlowFacts, TaskFacts, VmFacts},
+    report::{End, FlowFacts, TaskFacts, VmFacts, engine_of},
     session::{ImageNamed, Session, SessionPlan},
     wire_trace::WireTrace,
 };
@@ -27,7 +27,10 @@ use std::{
     time::{Duration, Instant},
 };
 use weir_image::{Result, name};
-use weir_model::{System, timing::Task};
+use weir_model::{
+    System,
+    timing::{DEFAULT_PORT, Task},
+};
 
 /// The polling interval of the clock and of signals while the wire is quiet.
 pub(super) const POLL: Duration = Duration::from_millis(20);
@@ -170,7 +173,7 @@ impl<'a> Running<'a> {
             platform: system.platform.name.clone(),
             vms,
             flows: flows(system, options),
-            engine: EngineRun::of(system),
+            engine: engine_of(system),
             expect: expect.collect(),
             limit_ns: limit_ns.map(super::nanoseconds),
             keep_running: options.keep_running,
@@ -426,7 +429,7 @@ fn flows(system: &System, options: &RunOptions) -> Vec<FlowFacts> {
     }
     let bounds = options.bounds.flows.iter().copied().chain(std::iter::repeat(None));
     let mut facts = Vec::new();
-    for (flow, bound) in system.timing.flows.iter().zip(bounds) {
+    for ((index, flow), bound) in system.timing.flows.iter().enumerate().zip(bounds) {
         let shared = flow.to.len() > 1;
         let first_receiver = u32::try_from(facts.len()).unwrap_or(u32::MAX);
         facts.extend(flow.to.iter().map(|&to| FlowFacts {
@@ -435,6 +438,9 @@ fn flows(system: &System, options: &RunOptions) -> Vec<FlowFacts> {
             } else {
                 flow.name.clone()
             },
+            from: system.vms[flow.from].name.clone(),
+            to: system.vms[to].name.clone(),
+            address: format!("{}:{}", system.destination(index), flow.port.unwrap_or(DEFAULT_PORT)),
             bound_ns: bound,
             deadline_ns: flow.deadline.map(|deadline| deadline.0),
             period_ns: flow.period.map(|period| period.0),

@@ -1,10 +1,10 @@
 //! The report of a run.
 
-use super::{engine::EngineRun, flow::FlowRun, vm::VmRun};
-use crate::findings::Clock;
+use super::{engine::EngineRun, finding::Clock, flow::FlowRun, vm::VmRun};
+use crate::Json;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use weir_report::Json;
+use weir_analysis::verdict::Verdict;
 
 /// The time until which the flows of a run are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,8 +38,22 @@ pub enum End {
     Silent,
 }
 
+/// The switches between the vCPUs of a core that VMs share.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct CoreRun {
+    /// The core.
+    pub core: u8,
+    /// The number of switches in the trace; none without a trace.
+    pub switches: Option<u64>,
+    /// The longest of them in ns: from when EL2 began the work that took the core from a vCPU until
+    /// the next one had it.
+    pub max_switch_ns: Option<u64>,
+    /// The longest switch that the system file or the platform states, in ns.
+    pub stated_switch_ns: Option<u64>,
+}
+
 /// The sums over all VMs.
-#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Totals {
     /// Expected lines.
     pub expected: usize,
@@ -64,7 +78,7 @@ pub struct Totals {
 }
 
 /// The report of a run.
-#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct RunReport {
     /// The name of the system file without its extension.
     pub system: String,
@@ -80,25 +94,28 @@ pub struct RunReport {
     pub clock: Clock,
     /// The board whose memory's time was charged to the emulated cores; none if each instruction
     /// took 1 ns.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<String>,
     /// The most severe verdict on flows, budgets, tasks and interrupts: `holds`, `not-judged` or
     /// `does-not-hold`; none if the system has none of them.
-    pub verdict: Option<&'static str>,
+    pub verdict: Option<Verdict>,
     /// The flows, budgets, tasks and interrupts with this verdict.
     pub verdict_of: Vec<String>,
     /// The VMs in the order of the file.
     pub vms: Vec<VmRun>,
     /// The flows in the order of the file.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub flows: Vec<FlowRun>,
+    /// The cores that VMs share.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub cores: Vec<CoreRun>,
     /// What limits the DMA engine, if it moves chunks of flows.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub engine: Option<EngineRun>,
     /// The sums over all VMs.
     pub totals: Totals,
     /// Resets of the board during the run. Everything else is counted from the last one.
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub board_resets: u64,
     /// The lines that the hypervisor printed.
     pub hypervisor: Vec<String>,
@@ -109,11 +126,32 @@ const fn is_zero(count: &u64) -> bool {
     *count == 0
 }
 
+impl End {
+    /// Returns the reason as the end of a sentence.
+    #[must_use]
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::AllMet => "every expected line was seen",
+            Self::TimeOver => "the time is over",
+            Self::SystemStop => "the system ended itself",
+            Self::Interrupted => "the run was interrupted",
+            Self::MachineGone => "the machine was gone before the system ended",
+            Self::Silent => "the machine fell silent",
+        }
+    }
+
+    /// Returns whether the run ended as planned.
+    #[must_use]
+    pub const fn is_planned(self) -> bool {
+        matches!(self, Self::AllMet | Self::TimeOver | Self::SystemStop)
+    }
+}
+
 impl RunReport {
     /// Returns the report as JSON, in the form of `weir run --json` and `report.json`.
     #[must_use]
     pub fn json(&self) -> Json {
-        weir_report::versioned(self)
+        crate::versioned(self)
     }
 
     /// Returns the time until which the flows were counted.

@@ -1,19 +1,20 @@
 //! Reads the files of a run that its page is made of.
 
+use super::trace::TraceView;
 use crate::{
-    REPORT,
+    JSON_VERSION, REPORT,
+    plan::{PLAN, SystemPlan},
+    run::{RunFacts, RunReport},
     trace::file::{self, Trace},
 };
-use serde_json::Value;
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use std::{
-    collections::BTreeMap,
     fs,
     io::{Read as _, Seek as _, SeekFrom},
     path::{Path, PathBuf},
 };
 use weir_image::{Failure, Result};
 use weir_model::{open_regular, read_text};
-use weir_trace::record::RecordKind;
 
 /// The longest `report.json` or `run.json`, in bytes: longer files are refused.
 const LONGEST: u64 = 64 << 20;
@@ -22,26 +23,32 @@ const LINES: usize = 20;
 /// The bytes of a console in which these lines are searched.
 const TAIL: u64 = 8192;
 /// The name of what depends on the host in the directory of a run.
-pub(super) const RECORD: &str = "run.json";
+const FACTS: &str = "run.json";
 
-/// The files of a run, for [`html`](crate::html()).
-#[derive(Clone, Debug, Default)]
+/// The files of a run, for [`run_page`](crate::run_page).
+#[derive(Clone, Debug)]
 pub struct RunFiles {
     /// The name of the run's directory.
     pub run: String,
     /// `report.json`.
-    pub report: Value,
-    /// `run.json`; `null` if the run left none that can be read.
-    pub record: Value,
+    pub report: RunReport,
+    /// `run.json`; none if the run left none that can be read.
+    pub(super) facts: Option<RunFacts>,
+    /// `plan.json`; none if the run left none that can be read.
+    pub(super) plan: Option<SystemPlan>,
     /// The ends of the VMs' consoles.
-    pub consoles: Vec<ConsoleTail>,
-    /// What `trace.bin` has; none if the run left none.
-    pub trace: Option<TraceCounts>,
+    pub(super) consoles: Vec<ConsoleTail>,
+    /// Whether there is a `trace.bin`.
+    pub(super) has_trace: bool,
+    /// What `trace.bin` shows.
+    pub(super) trace: TraceView,
+    /// The run's directory; none if the files were not read from one.
+    pub(super) directory: Option<PathBuf>,
 }
 
 /// The last lines of a console.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ConsoleTail {
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub(super) struct ConsoleTail {
     /// The name of the log with the whole console.
     pub log: String,
     /// The last lines.
@@ -50,21 +57,42 @@ pub struct ConsoleTail {
     pub before: u64,
 }
 
-/// The records of a trace.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct TraceCounts {
-    /// Records by the name of their kind.
-    pub kinds: BTreeMap<&'static str, u64>,
-    /// Records that were lost.
-    pub lost: u64,
-    /// Why the trace cannot be read, or its damage.
-    pub damage: Option<String>,
-}
-
 /// Returns the name of the log of a VM's console: `NAME.log`, unless that is a log of weir's own.
 #[must_use]
 pub fn console_log(vm: &str) -> String {
     if ["hypervisor", "qemu"].contains(&vm) { format!("{vm}.vm.log") } else { format!("{vm}.log") }
+}
+
+/// The version of a JSON result.
+#[derive(Debug, Deserialize)]
+struct Version {
+    version: u32,
+}
+
+/// Returns the report of a run, which is named by its directory.
+///
+/// # Errors
+///
+/// The call is wrong if there is no `report.json`, or if it is damaged or of another version.
+pub fn read_report(directory: &Path) -> Result<RunReport> {
+    let text = read_run_file(directory, REPORT)?;
+    let path = directory.join(REPORT);
+    let damaged = |error| {
+        Failure::call(format!("{} is damaged: {error}; run the system again", path.display()))
+    };
+    let Version { version } = serde_json::from_str(&text).map_err(damaged)?;
+    if version != JSON_VERSION {
+        return Err(Failure::call(format!(
+            "{} is of version {version}, and this weir reads {JSON_VERSION}; run the system again",
+            path.display()
+        )));
+    }
+    serde_json::from_str(&text).map_err(damaged)
+}
+
+/// Returns a JSON file of a run; none if it is missing or damaged.
+fn read_json<T: DeserializeOwned>(directory: &Path, name: &str) -> Option<T> {
+    serde_json::from_str(&read_run_file(directory, name).ok()?).ok()
 }
 
 impl RunFiles {
@@ -72,27 +100,36 @@ impl RunFiles {
     ///
     /// # Errors
     ///
-    /// The call is wrong if there is no `report.json`, or if it is not JSON. Other files may be
-    /// missing or damaged: the page states it.
+    /// As [`read_report`]. Other files may be missing or damaged: the page states it.
     pub fn read(directory: &Path) -> Result<Self> {
-        let report: Value =
-            serde_json::from_str(&read_run_file(directory, REPORT)?).map_err(|error| {
-                let path = directory.join(REPORT);
-                Failure::call(format!(
-                    "{} is damaged: {error}; run the system again",
-                    path.display()
-                ))
-            })?;
-        let record = read_run_file(directory, RECORD).ok();
-        let record = record.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default();
-        let vms = report["vms"].as_array().into_iter().flatten();
+        let report = read_report(directory)?;
         // A name in a damaged report must not lead out of the directory.
-        let names = vms.filter_map(|vm| vm["name"].as_str()).filter(|name| !name.contains('/'));
+        let names = report.vms.iter().map(|vm| &vm.name).filter(|name| !name.contains('/'));
         let consoles = names.filter_map(|name| tail(directory, console_log(name))).collect();
         let run = directory.canonicalize().unwrap_or_else(|_| directory.to_owned());
         let run = run.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let trace = directory.join(file::NAME).exists().then(|| count(directory));
-        Ok(Self { run, report, record, consoles, trace })
+        let has_trace = directory.join(file::NAME).exists();
+        let trace = match Trace::open(directory) {
+            _ if !has_trace => TraceView::default(),
+            Ok(mut trace) => TraceView::read(&mut trace, report.time_ns),
+            Err(failure) => TraceView { damage: Some(failure.text), ..TraceView::default() },
+        };
+        Ok(Self {
+            run,
+            facts: read_json(directory, FACTS),
+            plan: read_json(directory, PLAN),
+            consoles,
+            has_trace,
+            trace,
+            directory: Some(directory.to_owned()),
+            report,
+        })
+    }
+
+    /// Returns the damage of the trace; none if the trace is whole, or there is none.
+    #[must_use]
+    pub fn trace_damage(&self) -> Option<&str> {
+        self.trace.damage.as_deref()
     }
 
     /// Returns the files of a run's directory that a page must not replace: all but pages.
@@ -134,20 +171,4 @@ fn tail(directory: &Path, log: String) -> Option<ConsoleTail> {
     let text = |line: &&[u8]| String::from_utf8_lossy(line).trim_end_matches('\r').to_owned();
     let lines = lines.iter().rev().map(text).collect();
     Some(ConsoleTail { log, lines, before: length.saturating_sub(shown as u64) })
-}
-
-/// Counts the records of a trace.
-fn count(directory: &Path) -> TraceCounts {
-    let mut counts = TraceCounts::default();
-    let mut read = || -> Result<Option<String>> {
-        let mut trace = Trace::open(directory)?;
-        counts.lost = trace.facts.lost;
-        while let Some(record) = trace.next_record()? {
-            let kind = RecordKind::from_number(record.kind).map_or("unknown", RecordKind::name);
-            *counts.kinds.entry(kind).or_default() += 1;
-        }
-        Ok(trace.damage())
-    };
-    counts.damage = read().unwrap_or_else(|failure| Some(failure.text));
-    counts
 }

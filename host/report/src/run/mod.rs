@@ -1,0 +1,19 @@
+//! The results of a run, as `report.json` has them.
+//!
+//! The report does not depend on the host: the same bytes on the wire give the same report.
+
+mod engine;
+mod facts;
+mod fault;
+mod finding;
+mod flow;
+mod report;
+mod vm;
+
+pub use engine::EngineRun;
+pub use facts::{GuestPackage, OverheadOrigin, RunFacts, TraceSize};
+pub use fault::{DeniedOperation, FAULTS_LISTED, FaultReport, RefusedDma};
+pub use finding::{BudgetFinding, Clock, Finding, InterruptFinding, Latency, TaskFinding};
+pub use flow::{FlowRun, LatencyBucket};
+pub use report::{CoreRun, Counted, End, RunReport, Totals};
+pub use vm::{ConsoleCounts, Expected, FrameCounts, State, VcpuRun, VmRun};
