@@ -3,7 +3,7 @@
 
 use crate::support::qemu::{Options, Outcome, build_programs, root, run_system};
 use std::fs;
-use weir_image::debian::{NewerKernel, cache_dir};
+use weir_image::{debian::NewerKernel, environment::cache_dir};
 
 /// Connections of each scenario, and messages of 64 KiB on each. The receiver has room for all of a
 /// connection (256 KiB): with less credit Linux would split a message, and it needs one block for a

@@ -13,7 +13,10 @@ use std::{
     thread,
     time::Duration,
 };
-use weir_image::debian::{Kept, cache_dir, make};
+use weir_image::{
+    debian::{Kept, make},
+    environment::cache_dir,
+};
 use weir_trace::decode::{Decoder, WirePiece};
 
 /// Where U-Boot has the file, apart from where a format says that the image belongs.

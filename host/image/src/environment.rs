@@ -1,7 +1,6 @@
 //! The locations of the checkout, the tools and the outputs.
 
 use crate::{
-    debian,
     failure::{Failure, Result},
     installation::{Installation, needs_sources, users_folder},
 };
@@ -191,8 +190,8 @@ impl Environment {
     /// As [`Self::root`].
     pub fn downloads(&self) -> Result<PathBuf> {
         match self.installation {
-            Some(_) => Ok(debian::cache_dir(&self.build())),
-            None => self.root().map(debian::cache_dir),
+            Some(_) => Ok(cache_dir(&self.build())),
+            None => self.root().map(cache_dir),
         }
     }
 
@@ -239,6 +238,12 @@ impl Environment {
         let manifest = self.packages_of_guests().get(guest)?.join("Cargo.toml");
         declared(&fs::read_to_string(manifest).ok()?, guest)
     }
+}
+
+/// Returns the directory of downloads: `WEIR_CACHE`, or `.cache` in `folder`.
+#[must_use]
+pub fn cache_dir(folder: &Path) -> PathBuf {
+    variable("WEIR_CACHE").map_or_else(|| folder.join(".cache"), PathBuf::from)
 }
 
 /// Returns the folders where cargo puts the libraries that it builds along with `program`. First

@@ -1,8 +1,6 @@
 //! What a platform can count of a core's memory traffic, and by what: its PMU, which interrupts
 //! when a counter overflows, or a counter page that EL2 polls.
 
-pub use crate::keys::board::{CounterPageSource, Pmu};
-
 use crate::shape::suggestion;
 use crate::table::choice;
 
@@ -64,15 +62,6 @@ impl CounterEvent {
             Self::BusAccess => return None,
         })
     }
-}
-
-/// What a board's cores can count.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
-    /// The PMUs of its cores.
-    pub pmu: Option<Pmu>,
-    /// A counter page.
-    pub counter_page: Option<CounterPageSource>,
 }
 
 /// A way out for an event that a source does not count.

@@ -30,6 +30,7 @@
 mod audit;
 mod board;
 mod check;
+mod classes;
 pub mod coloring;
 pub mod counters;
 mod devicetree;

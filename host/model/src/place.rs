@@ -2,8 +2,6 @@
 
 mod divided;
 
-pub(crate) use divided::SPARE;
-
 use crate::diagnostics::Code;
 use crate::fault::{Fault, Faults};
 use crate::image::BLOCK;

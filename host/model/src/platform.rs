@@ -6,8 +6,8 @@ mod read;
 mod record;
 
 pub use self::description::{
-    DmaEngine, EngineKind, EngineQos, Feature, Machine, NamedDevice, Platform, PlatformCore,
-    PlatformGic, Qemu, RamRange, Uart, UartKind, Verified,
+    Counters, DmaEngine, EngineKind, EngineQos, Feature, Machine, NamedDevice, Platform,
+    PlatformCore, PlatformGic, Qemu, RamRange, Uart, UartKind, Verified,
 };
 use self::read::parse;
 pub use self::record::{
@@ -17,6 +17,7 @@ pub use self::record::{
 use crate::diagnostics::Code;
 use crate::fault::{self, Fault, Faults, File};
 use crate::files;
+pub use crate::keys::board::{CounterPageSource, Pmu};
 use crate::object::Object;
 use crate::shape::suggestion;
 use crate::table::At;

@@ -55,6 +55,9 @@ pub enum ImageSource {
     Named(String),
 }
 
+/// Memory of the hypervisor in addition to its program: tables of stage 1, rings.
+pub(crate) const SPARE: u64 = 1 << 20;
+
 /// Bytes that a kernel of the catalog is taken to have while it is not there.
 pub const LIKELY_KERNEL: Bytes = Bytes(40 << 20);
 /// The same of weir's own image.

@@ -1,7 +1,7 @@
 //! The shares of a division, and its costs.
 
-use crate::coloring::numbers;
-use crate::coloring::owner::Part;
+use crate::classes::numbers;
+use crate::classes::part::Part;
 use crate::image::total;
 use crate::place::{MapOwner, Placement, Row};
 use crate::system::System;

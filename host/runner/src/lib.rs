@@ -38,9 +38,10 @@ mod syndrome;
 mod synthetic;
 mod wire_trace;
 
+pub use judge::RunBounds;
 pub use kept::Traced;
 pub use lab::Lab;
 pub use report::RunReport;
-pub use run::{Console, ConsoleInput, Run, RunBounds, RunOptions, SilentConsole, run};
+pub use run::{Console, ConsoleInput, Run, RunOptions, SilentConsole, run};
 pub use serial::{BoardLine, Loader, SerialLine};
 pub use signals::watch_signals;

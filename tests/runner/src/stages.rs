@@ -92,7 +92,7 @@ fn format(context: &Context, log: &File, report: &mut StageReport) -> io::Result
     let circles = layers::circles(&context.root)?;
     if !circles.is_empty() {
         let why = format!(
-            "the modules of EL2 form layers; these import themselves by way of others: move what \
+            "the modules of each crate form layers; these import themselves by way of others: move what \
              one of them imports from the next into a module of its own:\n{}",
             circles.join("\n")
         );

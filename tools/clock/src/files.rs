@@ -2,6 +2,7 @@
 
 use crate::{
     c,
+    input::{Input, Piece},
     order::{Cause, NEVER},
     process, time,
 };
@@ -12,11 +13,6 @@ use std::{
 };
 
 static NO_TIME: timespec = timespec { tv_sec: 0, tv_nsec: 0 };
-/// The host's silence after which a machine without a core that runs or a timer stands still.
-static PATIENCE: timespec = timespec { tv_sec: 1, tv_nsec: 0 };
-/// The message that the machine stands still, which weir's runner finds in QEMU's log.
-const STANDSTILL: &str = "the machine stands still: all its cores sleep, and no timer is set";
-static STANDS_STILL: AtomicBool = AtomicBool::new(false);
 /// The files that can be event counters. QEMU has tens of files.
 const EVENTS: usize = 1024;
 /// True for each file that is an event counter, which wakes the main loop.
@@ -180,26 +176,50 @@ pub unsafe extern "C" fn poll(files: *mut pollfd, count: nfds_t, milliseconds: c
     unsafe { ppoll(files, count, time, null()) }
 }
 
-/// Waits for the host: nothing can happen in the machine without it. If the host is silent, too, the
-/// message [`STANDSTILL`] says so once. The process ends if no thread waits for files, because then
-/// nothing can happen at all.
-pub fn wait_for_host() {
-    let waiting = process::with(|process| {
-        (0..process.order.used()).find(|&place| process.order.thread(place).waits_for_files())
-    });
-    let Some(place) = waiting else {
-        c::report("every thread waits for another one");
-        std::process::abort();
-    };
-    let (files, count, mask) = process::with(|process| process.facts[place].files);
-    // SAFETY: the thread waits in `ppoll`, so that its arguments are valid.
-    let wait = |time| unsafe { (c::library().poll)(files, count, time, mask) };
-    if wait(&raw const PATIENCE) == 0 {
-        if !STANDS_STILL.swap(true, Relaxed) {
-            c::report(STANDSTILL);
-        }
-        wait(null());
-    }
+/// Records bytes that the machine has read of its standard input.
+fn record(bytes: Vec<u8>) {
     let now = process::now();
-    process::lower_limit(process::with(|process| process.order.wake(place, now)));
+    let Some(record) = process::with(|process| process.looks.record(now)) else { return };
+    let line = Piece { time_ns: now - process::START, bytes }.line();
+    // SAFETY: the line is ours. Lines are short, and a file takes them whole; if it takes none, the
+    // record ends, which a replay shows.
+    unsafe { (c::library().write)(record, line.as_ptr().cast(), line.len()) };
+}
+
+/// Replaces POSIX's function, by which QEMU reads its standard input.
+///
+/// # Safety
+///
+/// The contract is that of the C library's function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn readv(file: c_int, into: *const iovec, count: c_int) -> ssize_t {
+    let is_input = process::is_active() && file == 0 && count > 0;
+    if is_input && process::with(|process| matches!(process.looks.input, Input::Replay(_))) {
+        let now = process::now();
+        let Some(piece) = process::with(|process| process.looks.take(now)) else {
+            c::set_error(libc::EAGAIN);
+            return -1;
+        };
+        // SAFETY: the caller's promise: one part or more.
+        let part = unsafe { &*into };
+        let size = piece.bytes.len();
+        if size > part.iov_len {
+            c::report("this machine reads less at a time than the recorded one");
+            std::process::abort();
+        }
+        // SAFETY: the caller's promise, and the size is at most that of both.
+        unsafe { part.iov_base.cast::<u8>().copy_from_nonoverlapping(piece.bytes.as_ptr(), size) };
+        return size.cast_signed();
+    }
+    // SAFETY: the caller's promise.
+    let size = unsafe { (c::library().read_vector)(file, into, count) };
+    if is_input && size > 0 {
+        // SAFETY: the caller's promise: one part or more.
+        let part = unsafe { &*into };
+        let size = size.cast_unsigned().min(part.iov_len);
+        // SAFETY: the call has filled the first part before any other.
+        let bytes = unsafe { std::slice::from_raw_parts(part.iov_base.cast::<u8>(), size) };
+        record(bytes.to_vec());
+    }
+    size
 }

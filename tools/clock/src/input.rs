@@ -5,8 +5,7 @@
 //! host's clock. What it reads is recorded with the virtual time. A replay has the same looks and gives at
 //! each what was read there, so that the machine behaves alike.
 
-use crate::{c, process};
-use libc::{c_int, iovec, ssize_t};
+use libc::c_int;
 use std::fmt::Write as _;
 
 /// Virtual time between two looks at the host's files, in ns.
@@ -167,54 +166,6 @@ impl Looks {
         self.next = now;
         Some(record)
     }
-}
-
-/// Records bytes that the machine has read of its standard input.
-fn record(bytes: Vec<u8>) {
-    let now = process::now();
-    let Some(record) = process::with(|process| process.looks.record(now)) else { return };
-    let line = Piece { time_ns: now - process::START, bytes }.line();
-    // SAFETY: the line is ours. Lines are short, and a file takes them whole; if it takes none, the
-    // record ends, which a replay shows.
-    unsafe { (c::library().write)(record, line.as_ptr().cast(), line.len()) };
-}
-
-/// Replaces POSIX's function, by which QEMU reads its standard input.
-///
-/// # Safety
-///
-/// The contract is that of the C library's function.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn readv(file: c_int, into: *const iovec, count: c_int) -> ssize_t {
-    let is_input = process::is_active() && file == 0 && count > 0;
-    if is_input && process::with(|process| matches!(process.looks.input, Input::Replay(_))) {
-        let now = process::now();
-        let Some(piece) = process::with(|process| process.looks.take(now)) else {
-            c::set_error(libc::EAGAIN);
-            return -1;
-        };
-        // SAFETY: the caller's promise: one part or more.
-        let part = unsafe { &*into };
-        let size = piece.bytes.len();
-        if size > part.iov_len {
-            c::report("this machine reads less at a time than the recorded one");
-            std::process::abort();
-        }
-        // SAFETY: the caller's promise, and the size is at most that of both.
-        unsafe { part.iov_base.cast::<u8>().copy_from_nonoverlapping(piece.bytes.as_ptr(), size) };
-        return size.cast_signed();
-    }
-    // SAFETY: the caller's promise.
-    let size = unsafe { (c::library().read_vector)(file, into, count) };
-    if is_input && size > 0 {
-        // SAFETY: the caller's promise: one part or more.
-        let part = unsafe { &*into };
-        let size = size.cast_unsigned().min(part.iov_len);
-        // SAFETY: the call has filled the first part before any other.
-        let bytes = unsafe { std::slice::from_raw_parts(part.iov_base.cast::<u8>(), size) };
-        record(bytes.to_vec());
-    }
-    size
 }
 
 #[cfg(test)]

@@ -36,6 +36,7 @@
 //! and later with at most 16 cores.
 
 mod c;
+mod charge;
 mod files;
 pub mod input;
 mod memory;

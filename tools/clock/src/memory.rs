@@ -7,10 +7,7 @@
 
 #![forbid(unsafe_code)]
 
-use crate::{
-    order::{Cause, NEVER, Order},
-    process,
-};
+use crate::order::{NEVER, Order};
 use weir_memory::{
     Pa,
     stalls::{Requested, Stalls, Woken},
@@ -50,38 +47,13 @@ impl Memory {
         self.stalls.next().map_or(NEVER, |next| next.saturating_add(order.quantum()))
     }
 
-    fn request(&mut self, core: usize, write: bool, pa: Pa, now: u64) -> Requested {
+    /// Looks a line up in the first-level cache of `core`, and returns whether it is there.
+    pub fn hit(&mut self, core: usize, write: bool, pa: Pa) -> bool {
+        self.stalls.hit(core, write, pa)
+    }
+
+    /// Asks for a line that `core` misses.
+    pub fn request(&mut self, core: usize, write: bool, pa: Pa, now: u64) -> Requested {
         self.stalls.request(core, write, pa, now)
-    }
-}
-
-/// The running core has loaded or stored: charges the time to it.
-pub fn access(core: usize, write: bool, pa: u64, bytes: u64) {
-    for pa in Stalls::lines(pa, bytes) {
-        let hits = process::with(|process| {
-            process.memory.as_mut().is_none_or(|memory| memory.stalls.hit(core, write, pa))
-        });
-        if !hits {
-            miss(core, write, pa);
-        }
-    }
-}
-
-#[inline(never)]
-fn miss(core: usize, write: bool, pa: Pa) {
-    loop {
-        process::schedule();
-        let now = process::now();
-        let requested = process::with(|process| {
-            let request = |memory: &mut Memory| memory.request(core, write, pa, now);
-            process.memory.as_mut().map_or(Requested::Continue, request)
-        });
-        if requested == Requested::Continue {
-            return;
-        }
-        process::wait(Cause::Memory, core, NEVER, false);
-        if requested == Requested::Wait {
-            return;
-        }
     }
 }

@@ -6,9 +6,9 @@
 //! running core. Later versions have counters of each core.
 
 use crate::{
-    c,
+    c, charge,
     input::{self, Input, Looks},
-    memory::{self, Memory},
+    memory::Memory,
     options::Options,
     process,
     reader::Reader,
@@ -328,7 +328,7 @@ extern "C" fn on_access(core: c_uint, access: u32, address: u64, _data: *mut c_v
         }
         ((api.address)(place), 1 << (api.size_shift)(access), (api.is_store)(access))
     };
-    memory::access(core as usize, is_store, pa, bytes);
+    charge::access(core as usize, is_store, pa, bytes);
 }
 
 /// A core begins a block.

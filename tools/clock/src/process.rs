@@ -5,14 +5,14 @@
 //! of the process, and kept by [`schedule`], which returns only to the thread whose turn it is.
 
 use crate::{
-    c, files,
+    c,
     input::Looks,
     memory::Memory,
     order::{Cause, MAX_THREADS, NEVER, Order, State},
     reader::Reader,
     switch::{self, Context},
 };
-use libc::{c_int, c_void, nfds_t, pollfd, pthread_t, sigset_t};
+use libc::{c_int, c_void, nfds_t, pollfd, pthread_t, sigset_t, timespec};
 use std::{
     cell::UnsafeCell,
     ptr::{null, null_mut},
@@ -26,6 +26,12 @@ use std::{
 pub const START: u64 = 1_000_000_000;
 /// The quantum if none is given, in ns.
 const QUANTUM: u64 = 100;
+
+/// The host's silence after which a machine without a core that runs or a timer stands still.
+static PATIENCE: timespec = timespec { tv_sec: 1, tv_nsec: 0 };
+/// The message that the machine stands still, which weir's runner finds in QEMU's log.
+const STANDSTILL: &str = "the machine stands still: all its cores sleep, and no timer is set";
+static STANDS_STILL: AtomicBool = AtomicBool::new(false);
 
 /// The function with which a thread starts.
 pub type ThreadStart = extern "C" fn(*mut c_void) -> *mut c_void;
@@ -236,7 +242,7 @@ pub fn schedule() {
         });
         match with(|process| process.order.next(now)) {
             Some(turn) => break turn,
-            None => files::wait_for_host(),
+            None => wait_for_host(),
         }
     };
     let limit = with(|process| {
@@ -325,3 +331,27 @@ pub unsafe fn create(
 }
 
 const _: () = assert!(size_of::<Context>() == 16, "the assembly of `switch` knows the offsets");
+
+/// Waits for the host: nothing can happen in the machine without it. If the host is silent, too, the
+/// message [`STANDSTILL`] says so once. The process ends if no thread waits for files, because then
+/// nothing can happen at all.
+fn wait_for_host() {
+    let waiting = with(|process| {
+        (0..process.order.used()).find(|&place| process.order.thread(place).waits_for_files())
+    });
+    let Some(place) = waiting else {
+        c::report("every thread waits for another one");
+        std::process::abort();
+    };
+    let (files, count, mask) = with(|process| process.facts[place].files);
+    // SAFETY: the thread waits in `ppoll`, so that its arguments are valid.
+    let wait = |time| unsafe { (c::library().poll)(files, count, time, mask) };
+    if wait(&raw const PATIENCE) == 0 {
+        if !STANDS_STILL.swap(true, Relaxed) {
+            c::report(STANDSTILL);
+        }
+        wait(null());
+    }
+    let now = now();
+    lower_limit(with(|process| process.order.wake(place, now)));
+}

@@ -2,7 +2,7 @@
 //! proxies, certificates and passwords and every kind of URI that can be one of apt's sources,
 //! checks the SHA-256, tries again, goes on with partial files, and prints its progress.
 
-use super::packages::{Package, file_of};
+use super::lock::{Package, file_of};
 use crate::failure::{Context as _, Failure, Result};
 use std::{
     fs,

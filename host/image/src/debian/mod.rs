@@ -8,6 +8,7 @@
 
 mod initramfs;
 mod kernels;
+mod lock;
 mod mirror;
 mod packages;
 mod qemu;
@@ -25,8 +26,9 @@ use std::{
 
 pub use initramfs::Initramfs;
 pub use kernels::NewerKernel;
-pub use packages::Package;
-use packages::{directory, listed, unpacked};
+pub use lock::Package;
+use lock::listed;
+use packages::{directory, unpacked};
 pub use qemu::{install_qemu, installed_qemu};
 
 /// The packages that guests are made of.
@@ -34,14 +36,6 @@ const LOCK: &str = include_str!("packages.lock");
 
 /// Prefix of the kernel's package; the kernel's release follows.
 const KERNEL_PREFIX: &str = "linux-image-";
-
-/// Returns the cache's directory: `WEIR_CACHE`, or `.cache` in the checkout `root`.
-#[must_use]
-pub fn cache_dir(root: &Path) -> PathBuf {
-    std::env::var_os("WEIR_CACHE")
-        .filter(|dir| !dir.is_empty())
-        .map_or_else(|| root.join(".cache"), PathBuf::from)
-}
 
 /// Returns the packages that guests are made of.
 #[must_use]

@@ -1,7 +1,12 @@
 //! The packages of a lock file: downloaded once, and unpacked into a directory of the cache that
 //! appears whole or not at all. Checkouts can share the cache: one of them downloads, others wait.
 
-use super::{at, initramfs::MODULES, mirror};
+use super::{
+    at,
+    initramfs::MODULES,
+    lock::{file_of, listed},
+    mirror,
+};
 use crate::{
     failure::{Failure, Result},
     progress::Spinner,
@@ -13,28 +18,6 @@ use std::{
     fs,
     path::{Path, PathBuf},
 };
-
-/// One Debian package: a line of a lock file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Package {
-    /// Name of the binary package.
-    pub name: &'static str,
-    /// Debian's version.
-    pub version: &'static str,
-    /// SHA-256 of the package file.
-    pub sha256: &'static str,
-    /// Path of the package file in a mirror.
-    pub path: &'static str,
-}
-
-/// Returns the packages of a lock file; a line that begins with `#` is a comment.
-pub fn listed(lock: &'static str) -> Vec<Package> {
-    let package = |line: &'static str| match line.split(' ').collect::<Vec<_>>()[..] {
-        [name, version, sha256, path] => Some(Package { name, version, sha256, path }),
-        _ => None,
-    };
-    lock.lines().filter(|line| !line.starts_with('#')).filter_map(package).collect()
-}
 
 /// Returns the directory in the cache for the files of a lock file's packages. With another lock
 /// file or other modules it is another one.
@@ -69,11 +52,6 @@ pub fn unpacked(cache: &Path, lock: &'static str) -> Result<PathBuf> {
         fs::remove_dir_all(&partial).map_err(at(&partial))?;
     }
     Ok(directory)
-}
-
-/// Returns the file of a downloaded package.
-pub fn file_of(package: &Package, directory: &Path) -> PathBuf {
-    directory.join(format!("{}.deb", package.name))
 }
 
 /// Unpacks a package file, but of the kernel's modules only those that guests load.

@@ -6,11 +6,12 @@
 
 use super::auto::{HYPERVISOR_MEMORY, without_image};
 use super::division::Division;
-use super::numbers;
-use super::owner::{Owner, Part, with_tables};
+use super::owner::{Owner, with_tables};
 use super::requests::{Request, Requests};
 use super::tlb::{self, Vms};
 use super::work::{Demand, Work, named_groups};
+use crate::classes::numbers;
+use crate::classes::part::Part;
 use crate::diagnostics::Code;
 use crate::fault::{Fault, Faults, File};
 use crate::platform::Platform;

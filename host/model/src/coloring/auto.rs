@@ -1,11 +1,12 @@
 //! `"auto"`: how many colors or banks a VM gets, and which.
 
-use super::owner::{Owner, Part};
+use super::owner::Owner;
 use super::work::Work;
+use crate::classes::part::Part;
 use crate::fault::Fault;
-use crate::place::SPARE;
 use crate::platform::Platform;
 use crate::resolve::LIKELY_HYPERVISOR;
+use crate::resolve::SPARE;
 use std::{cmp::Reverse, collections::BTreeSet, ops::Range};
 use weir_abi::PAGE;
 use weir_paging::classes::Pages;

@@ -1,7 +1,7 @@
 //! Which page classes each owner has.
 
-use super::owner::Part;
 use super::tlb::TlbColors;
+use crate::classes::part::Part;
 use std::ops::Range;
 use weir_paging::classes::{ClassSet, Geometry, PageClasses};
 

@@ -4,15 +4,14 @@
 pub(crate) mod assign;
 mod auto;
 pub(crate) mod division;
-pub(crate) mod groups;
-pub(crate) mod numbers;
 pub(crate) mod owner;
-pub(crate) mod places;
 mod refuse;
 pub(crate) mod requests;
 pub(crate) mod tlb;
 pub(crate) mod work;
 
-pub use groups::Group;
-pub use places::{DramMap, LastLevelCache, Tlb};
+pub use crate::classes::{
+    groups::Group,
+    places::{DramMap, LastLevelCache, Tlb},
+};
 pub use tlb::TlbColors;

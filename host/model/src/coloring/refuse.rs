@@ -1,9 +1,10 @@
 //! Diagnostics of requests for page classes: the owners of the numbers, and the keys that can
 //! release them.
 
-use super::numbers;
-use super::owner::{Owner, Part};
+use super::owner::Owner;
 use super::work::Work;
+use crate::classes::numbers;
+use crate::classes::part::Part;
 use crate::diagnostics::Code;
 use crate::fault::Fault;
 use std::{collections::BTreeSet, ops::Range};

@@ -5,9 +5,10 @@
 //! addresses of RAM, use only the sets of those pages. So a choice of sets is a choice of
 //! intermediate physical addresses: RAM lies in pieces, with holes where the other sets are.
 
-use super::numbers;
-use super::owner::{Owner, shortened};
+use super::owner::Owner;
 use super::requests::{Request, Requests};
+use crate::classes::numbers;
+use crate::classes::part::shortened;
 use crate::diagnostics::Code;
 use crate::fault::{Fault, Faults, File};
 use crate::platform::Platform;

@@ -1,10 +1,11 @@
 //! The board and the file while page classes are given out.
 
-use super::groups::{self, Group, beyond};
-use super::numbers;
-use super::owner::{Owned, Owner, Part, shortened};
-use super::places::Places;
+use super::owner::{Owned, Owner};
 use super::requests::{Request, Requests};
+use crate::classes::groups::{self, Group, beyond};
+use crate::classes::numbers;
+use crate::classes::part::{Part, shortened};
+use crate::classes::places::Places;
 use crate::diagnostics::Code;
 use crate::fault::{Fault, Faults, File};
 use crate::object::Object;

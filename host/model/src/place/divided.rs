@@ -6,6 +6,7 @@
 use super::{MapOwner, Placed, Placement, Row, Sizes, device_rows, image_range, row};
 use crate::diagnostics::Code;
 use crate::fault::{Fault, Faults};
+use crate::resolve::SPARE;
 use crate::system::System;
 use crate::vm::{STOLEN_TIME, Vm};
 use std::{collections::BTreeSet, ops::Range};
@@ -13,8 +14,6 @@ use weir_abi::{EXCHANGE_IPA, PAGE, PageSpan, VM_LEN, window};
 use weir_paging::classes::{ClassSet, PageClasses, Pages};
 use weir_units::{Bytes, Ipa, Pa};
 
-/// Memory of the hypervisor in addition to its program: tables of stage 1, rings.
-pub(crate) const SPARE: u64 = 1 << 20;
 /// Up to here below the image the loader puts the board's device tree.
 const LOADER: u64 = 2 << 20;
 

@@ -2,9 +2,9 @@
 
 use crate::board::Board;
 pub use crate::board::RamRange;
-use crate::coloring::places::Places;
-use crate::counters::Counters;
+use crate::classes::places::Places;
 use crate::keys::board::Deny;
+use crate::keys::board::{CounterPageSource, Pmu};
 pub use crate::keys::board::{
     EngineKind, EngineQos, Feature, NamedDevice, PlatformCore, Qemu, UartKind, Verified,
 };
@@ -14,6 +14,15 @@ use crate::pci::{Pci, Smmu};
 use std::{ops::Range, sync::Arc};
 use weir_abi::{ENGINE_CHUNK, PAGE};
 use weir_units::{Bytes, IntId, Pa};
+
+/// What a board's cores can count.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// The PMUs of its cores.
+    pub pmu: Option<Pmu>,
+    /// A counter page.
+    pub counter_page: Option<CounterPageSource>,
+}
 
 /// A board that weir runs on.
 #[derive(Clone, Debug)]

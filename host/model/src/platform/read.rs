@@ -1,15 +1,16 @@
 //! Reads a board file into a [`Platform`], and reports what is wrong with it.
 
+use super::description::Counters;
 use super::description::{
     DmaEngine, Emulated, EngineQos, Machine, Platform, PlatformGic, RamRange, Uart, UartKind,
 };
 use crate::board::Board;
-use crate::coloring::places::{self, Places};
-use crate::counters::{CounterPageSource, Counters};
+use crate::classes::places::{self, Places};
 use crate::diagnostics::Code;
 use crate::document::{self, Reader};
 use crate::fault::{Fault, Faults, File};
 use crate::keys::board;
+use crate::keys::board::CounterPageSource;
 use crate::measured::{OverheadValues, Saturation, Sharing};
 use crate::pci::{Pci, Smmu};
 use crate::table::At;

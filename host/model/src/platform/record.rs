@@ -1,7 +1,7 @@
 //! Boards in a JSON result.
 
 use super::{Feature, Platform, PlatformGic, RamRange};
-use crate::coloring::{groups::Group, places::Tlb};
+use crate::classes::{groups::Group, places::Tlb};
 use schemars::JsonSchema;
 use serde::Serialize;
 use weir_paging::classes::PageClasses;

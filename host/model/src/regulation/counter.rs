@@ -1,7 +1,8 @@
 //! The counter that enforces a budget, and how EL2 polls the counter page.
 
-use crate::counters::{CounterEvent, Counters};
+use crate::counters::CounterEvent;
 use crate::keys::memory_budget::{MemoryBudget as Keys, Source};
+use crate::platform::Counters;
 use crate::timing::facts::Timing;
 use crate::timing::memory_budget::MemoryBudget;
 use crate::timing::vm::TimedVm;

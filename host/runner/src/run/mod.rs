@@ -21,7 +21,7 @@ use crate::{
     show,
 };
 pub use console::{Console, SilentConsole};
-pub use options::{ConsoleInput, RunBounds, RunOptions};
+pub use options::{ConsoleInput, RunOptions};
 use outcome::judge_report;
 use replay::Replay;
 use running::{LONG_SILENCE, Peer, Running};

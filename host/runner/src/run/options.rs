@@ -1,10 +1,10 @@
 //! The options of a run.
 
+use crate::judge::RunBounds;
 use crate::plugin::Watch;
 use crate::serial::{Loader, SerialLine};
 use serde_json::Value;
 use std::{
-    collections::BTreeMap,
     ffi::OsString,
     path::PathBuf,
     sync::{Arc, atomic::AtomicBool},
@@ -66,17 +66,6 @@ pub struct RunOptions {
     pub overheads: Value,
     /// Ends the run cleanly when it becomes true.
     pub interrupt: Arc<AtomicBool>,
-}
-
-/// Bounds of the analysis that the observations of a run are compared with, in ns.
-#[derive(Clone, Debug, Default)]
-pub struct RunBounds {
-    /// On the latency of each flow, in the order of the file.
-    pub flows: Vec<Option<u64>>,
-    /// On the response time of tasks, by the names of VM and task.
-    pub tasks: BTreeMap<(String, String), u64>,
-    /// On the time until a VM has the core for its interrupt, by the names of both.
-    pub interrupts: BTreeMap<(String, String), u64>,
 }
 
 impl RunOptions {

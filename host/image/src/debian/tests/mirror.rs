@@ -1,7 +1,7 @@
 //! Downloads from a directory, which apt's program reads by URIs of files.
 
 use super::{
-    super::{mirror::*, packages::*},
+    super::{lock::*, mirror::*},
     package,
 };
 use crate::failure::Result;

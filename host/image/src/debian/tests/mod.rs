@@ -2,7 +2,7 @@ mod initramfs;
 mod mirror;
 mod packages;
 
-use super::packages::Package;
+use super::lock::Package;
 
 /// Returns a package; its file in a mirror has the content "content".
 const fn package(name: &'static str) -> Package {

@@ -1,4 +1,6 @@
-use super::super::{KERNEL_PREFIX, LOCK, NewerKernel, kernels, packages, packages::*, qemu, read};
+use super::super::{
+    KERNEL_PREFIX, LOCK, NewerKernel, kernels, lock::*, packages, packages::*, qemu, read,
+};
 use std::{fs, io::Write as _, path::Path};
 
 #[test]

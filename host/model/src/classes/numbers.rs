@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, fmt::Write as _};
 
 /// Reads numbers and ranges, separated by commas; `None` for anything else, and for a range that
 /// runs backward.
-pub(super) fn parse(text: &str) -> Option<BTreeSet<u16>> {
+pub(crate) fn parse(text: &str) -> Option<BTreeSet<u16>> {
     let mut ranges = BTreeSet::new();
     for item in text.split(',') {
         let (first, last) = item.split_once('-').unwrap_or((item, item));

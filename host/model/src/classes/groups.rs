@@ -1,7 +1,7 @@
 //! Named groups of colors and banks: those of the file and those of its platform.
 
 use super::numbers;
-use super::owner::{Part, shortened};
+use super::part::{Part, shortened};
 use crate::diagnostics::Code;
 use crate::fault::{Fault, Faults, File};
 use crate::keys::page_classes::Group as RawGroup;
@@ -29,7 +29,7 @@ const NAME_LIMIT: usize = 31;
 const LIMIT: usize = 256;
 
 /// The first number that the board doesn't have, and what it has.
-pub(super) fn beyond(
+pub(crate) fn beyond(
     part: Part,
     classes: &PageClasses,
     numbers: &BTreeSet<u16>,
@@ -50,7 +50,7 @@ pub(super) fn beyond(
 
 /// Groups with their names and numbers read. A refused group has no numbers; its users are not
 /// refused again.
-pub(super) fn all<'a>(
+pub(crate) fn all<'a>(
     raw: &'a [RawGroup],
     file: &File,
     faults: &mut Faults,

@@ -1,7 +1,7 @@
 //! The part of a platform file that describes where a line lies in the cache and in DRAM.
 
 use super::groups::{self, Group, beyond};
-use super::owner::Part;
+use super::part::Part;
 use crate::board::RamRange;
 use crate::diagnostics::Code;
 use crate::document::Reader;
