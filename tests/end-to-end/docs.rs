@@ -113,26 +113,6 @@ fn each_board_has_a_readme() {
     }
 }
 
-/// A reader has to get through them. Words are counted without the frames of tables, and without
-/// the pages that commands write.
-#[test]
-fn hand_written_pages_have_at_most_20000_words() {
-    let docs = root().join("docs");
-    let mut pages = Vec::new();
-    pages_below(&docs, &mut pages);
-    let written = |page: &&PathBuf| {
-        let generated = [docs.join("reference/generated"), docs.join("results")];
-        !generated.iter().any(|folder| page.starts_with(folder))
-    };
-    let words = |page: &PathBuf| {
-        let text = read(page);
-        text.split_whitespace().filter(|word| word.contains(char::is_alphanumeric)).count()
-    };
-    let sum: usize = pages.iter().filter(written).map(words).sum();
-    println!("{sum} words");
-    assert!(sum <= 20_000, "{sum} words");
-}
-
 #[test]
 fn the_generated_pages_are_up_to_date() {
     let (status, _, error) = weir(&["reference", "--check", "docs/reference/generated"]);
