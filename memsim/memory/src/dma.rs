@@ -20,11 +20,17 @@ pub struct DmaConfig {
     pub reads: usize,
     /// Writes that the engine has on their way at most, over all channels.
     pub writes: usize,
+    /// Reads that a channel has on their way at most.
+    pub channel_reads: usize,
+    /// Writes that a channel has on their way at most.
+    pub channel_writes: usize,
     /// Buffer of a channel, at least a burst: data that was asked for and is not yet on its way
     /// out.
     pub buffer: Bytes,
-    /// From the start of a transfer (or of a piece of a linked one) to its first transaction.
+    /// From the start of a transfer to its first transaction.
     pub setup: Picos,
+    /// From the end of a piece of a linked transfer to the first transaction of the next piece.
+    pub next_piece: Picos,
     /// Bytes of the descriptors of a piece, read in one transaction in linked mode.
     pub descriptor: Bytes,
 }
@@ -48,9 +54,10 @@ impl fmt::Display for DmaError {
         match self {
             Self::Config(c) => write!(
                 f,
-                "a DMA engine of {} channels, bursts of {}, {} reads, {} writes, a buffer of {}: \
-                 give 1 to 64 channels, and room for one burst each way",
-                c.channels, c.burst, c.reads, c.writes, c.buffer
+                "a DMA engine of {} channels, bursts of {}, {} reads ({} of a channel), {} writes \
+                 ({} of a channel), a buffer of {}: give 1 to 64 channels, and room for one burst \
+                 each way",
+                c.channels, c.burst, c.reads, c.channel_reads, c.writes, c.channel_writes, c.buffer
             ),
             Self::NoChannel(n) => write!(f, "the DMA engine has no channel {n}"),
             Self::Busy(n) => write!(f, "DMA channel {n} is busy: wait for its end"),
@@ -139,9 +146,9 @@ impl Channel {
         self.piece < self.pieces.len()
     }
 
-    fn begin_piece(&mut self, now: Picos, setup: Picos) {
+    fn begin_piece(&mut self, now: Picos, pause: Picos) {
         (self.asked, self.come, self.sent, self.written) = (0, 0, 0, 0);
-        self.from = now + setup;
+        self.from = now + pause;
         self.descriptor =
             if self.descriptors.is_some() { Descriptor::Needed } else { Descriptor::Known };
     }
@@ -177,6 +184,8 @@ impl Engine {
             && config.burst.0 > 0
             && config.reads > 0
             && config.writes > 0
+            && config.channel_reads > 0
+            && config.channel_writes > 0
             && config.buffer >= config.burst;
         if !fits {
             return Err(DmaError::Config(config));
@@ -284,7 +293,7 @@ impl Engine {
 
     /// A transaction was answered.
     pub fn answer(&mut self, transaction: Transaction, now: Picos) -> Progress {
-        let setup = self.config.setup;
+        let next_piece = self.config.next_piece;
         let c = &mut self.channels[transaction.channel];
         let bytes = transaction.bytes.0;
         if transaction.write {
@@ -310,7 +319,7 @@ impl Engine {
         }
         c.piece += 1;
         if c.busy() {
-            c.begin_piece(now, setup);
+            c.begin_piece(now, next_piece);
             return Progress::Going;
         }
         Progress::Done
@@ -321,6 +330,8 @@ impl Engine {
     fn wanted(&self, channel: usize) -> Option<(Transaction, Picos)> {
         let c = &self.channels[channel];
         let piece = c.pieces.get(c.piece)?;
+        let may_read = self.reads < self.config.reads && c.reads < self.config.channel_reads;
+        let may_write = self.writes < self.config.writes && c.writes < self.config.channel_writes;
         let transaction = |write, pa, bytes| Transaction {
             channel,
             owner: c.owner,
@@ -333,8 +344,7 @@ impl Engine {
             Descriptor::Needed => {
                 let size = self.config.descriptor.0;
                 let at = c.descriptors.map_or(0, |base| base.0) + c.piece as u64 * size;
-                return (self.reads < self.config.reads)
-                    .then(|| (transaction(false, Pa(at), size), c.from));
+                return may_read.then(|| (transaction(false, Pa(at), size), c.from));
             }
             Descriptor::Known => {}
         }
@@ -346,7 +356,7 @@ impl Engine {
                 Some(_) => (c.come - c.sent, c.from),
                 None => (left, c.from.max(c.paced)),
             };
-            if next > 0 && here >= next && self.writes < self.config.writes {
+            if next > 0 && here >= next && may_write {
                 return Some((transaction(true, Pa(to.0 + c.sent), next), from));
             }
         }
@@ -354,7 +364,7 @@ impl Engine {
         let next = burst.min(piece.bytes.0 - c.asked);
         let held = if piece.to.is_some() { c.asked - c.sent } else { c.asked - c.come };
         let room = held + next <= self.config.buffer.0;
-        (next > 0 && room && self.reads < self.config.reads)
+        (next > 0 && room && may_read)
             .then(|| (transaction(false, Pa(from.0 + c.asked), next), c.from.max(c.paced)))
     }
 }

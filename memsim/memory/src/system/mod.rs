@@ -31,7 +31,7 @@ use crate::{
 };
 use events::{Event, Slab};
 use interconnect::{Interconnect, Master, Transaction};
-use stage::{Miss, Stage};
+use stage::{Miss, Requester, Stage};
 use std::sync::Arc;
 
 /// The outcome of an access.
@@ -121,6 +121,7 @@ pub struct MemorySystem {
     events: Events<Event>,
     cores: Vec<Vec<Outstanding>>,
     stages: Vec<Stage>,
+    /// Its ports are those of the DRAM channels, and behind them that of the caches.
     interconnect: Interconnect,
     transactions: Slab<Transaction>,
     /// Of each transaction, under its number.
@@ -164,7 +165,8 @@ impl MemorySystem {
             .map_err(SystemError::Dram)?;
         let channels = 1 << map.fields().channel.len();
         let private = config.hierarchy.l2.is_some_and(|l2| l2.sharing == L2Sharing::Private);
-        let stages = vec![Stage::new(cores, owners); if private { cores } else { 1 }];
+        let stages =
+            vec![Stage::new(cores, config.dma.len(), owners); if private { cores } else { 1 }];
         let mut tbus = Vec::new();
         for (tbu, &tlb) in config.tbus.iter().enumerate() {
             let new = Tbu::new(tlb, owners).map_err(|error| SystemError::Tbu { tbu, error })?;
@@ -181,6 +183,10 @@ impl MemorySystem {
             {
                 return Err(SystemError::NoTbu { engine, tbu });
             }
+            let shared = config.hierarchy.l2.is_some_and(|l2| l2.sharing == L2Sharing::Shared);
+            if port.allocates && !(shared && port.coherent) {
+                return Err(SystemError::NoAllocation { engine });
+            }
             engines.push(new);
             masters.push(Master { line: port.line, regulator: port.qos.map(QosRegulator::new) });
         }
@@ -190,7 +196,7 @@ impl MemorySystem {
             line_shift: config.hierarchy.l1d.line.0.trailing_zeros(),
             events: Events::default(),
             cores: vec![Vec::new(); cores],
-            interconnect: Interconnect::new(masters, channels, config.interconnect.clock),
+            interconnect: Interconnect::new(masters, channels + 1, config.interconnect.clock),
             transactions: Slab::new(),
             carried: vec![],
             memories: vec![
@@ -344,7 +350,8 @@ impl MemorySystem {
         self.cores[core].push(Outstanding { line, owner, since: now, served, charges, tokens });
         let at = now + l1_hit;
         let stage = self.stage_of(core);
-        self.stages[stage].push(Miss { core, owner, line, served, read, writes, at });
+        let from = Requester::Core(core);
+        self.stages[stage].push(Miss { from, owner, line, served, read, writes, at });
         self.arm_stage(stage);
         Issue::Pending
     }
