@@ -366,6 +366,12 @@ impl Hierarchy {
         &self.traffic
     }
 
+    /// Takes all lines of an owner from the data caches and the second level, as if it had other
+    /// memory from now on: nothing is written back.
+    pub fn discard(&mut self, owner: Owner) {
+        self.l1d.iter_mut().chain(&mut self.l2).for_each(|cache| cache.discard(owner));
+    }
+
     /// Forgets all counts, keeps lines and open rows.
     pub fn clear_stats(&mut self) {
         let caches = self.l1d.iter_mut().chain(&mut self.l2);

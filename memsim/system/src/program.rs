@@ -26,6 +26,8 @@ pub(crate) struct Program {
     least: Picos,
     /// Whether each access waits for the one before.
     pub dependent: bool,
+    /// Whether each pass is a process of its own, of which no cache has a line when it starts.
+    pub starts_cold: bool,
     /// Cycles between two accesses, if the workload does not set them.
     pub cycles: u64,
 }
@@ -91,7 +93,18 @@ impl Program {
             workload.kind == WorkloadKind::Trace && trace.iter().any(|step| step.cycles > 0);
         let since = trace.iter().filter(|_| is_timed).map(|step| step.cycles).collect();
         let least = Picos::from_nanos(workload.gap.0);
-        Self { steps: steps.into(), at: 0, job, phases, phase: 0, since, least, dependent, cycles }
+        Self {
+            steps: steps.into(),
+            at: 0,
+            job,
+            phases,
+            phase: 0,
+            since,
+            least,
+            dependent,
+            starts_cold: workload.kind == WorkloadKind::Kernel,
+            cycles,
+        }
     }
 
     /// Whether the next step is the first of a pass.

@@ -347,8 +347,13 @@ impl<'a> Run<'a> {
                 // The last lines of a job are on their way, or the next one was not released.
                 return;
             }
-            if self.begun.is_some() && program.begins() {
-                c.passes.begin(now);
+            if program.begins() {
+                if program.starts_cold {
+                    self.memory.discard(c.owner);
+                }
+                if self.begun.is_some() {
+                    c.passes.begin(now);
+                }
             }
             program.next()
         };

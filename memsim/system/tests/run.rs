@@ -413,10 +413,11 @@ fn a_program_larger_than_its_ram_is_refused() {
         let small = vm("a", "[0]", "0-3", workload).replace("4MiB", memory_size);
         load(Path::new("system.toml"), &[small], &memory(&[])).err().unwrap_or_default()
     };
-    assert_eq!(of("2MiB"), "");
+    assert_eq!(of("3MiB"), "");
+    // Its data, the file that they come from, and its code.
     assert_eq!(
-        of("1MiB"),
-        "system.toml: a's workload goes through 1172KiB, and its RAM has 1MiB: write more \
+        of("2MiB"),
+        "system.toml: a's workload goes through 2600KiB, and its RAM has 2MiB: write more \
          `memory`, or another `kernel`"
     );
 }

@@ -410,6 +410,12 @@ impl MemorySystem {
         self.engines.get_mut(engine).ok_or(DmaError::NoChannel(channel))?.pace(channel, pace)
     }
 
+    /// Takes all lines of an owner from the caches, without writing them back: what it accesses from
+    /// now on counts as other memory. Lines that are on their way still come.
+    pub fn discard(&mut self, owner: Owner) {
+        self.hierarchy.discard(owner);
+    }
+
     /// When something happens next, if nothing is issued before; `None` if all is idle.
     #[must_use]
     pub fn next_event(&self) -> Option<Picos> {
