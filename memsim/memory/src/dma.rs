@@ -31,7 +31,8 @@ pub struct DmaConfig {
     pub setup: Picos,
     /// From the end of a piece of a linked transfer to the first transaction of the next piece.
     pub next_piece: Picos,
-    /// Bytes of the descriptors of a piece, read in one transaction in linked mode.
+    /// Bytes of the descriptors of a piece, read in linked mode in two transactions: one for the
+    /// source side, one for the destination side.
     pub descriptor: Bytes,
 }
 
@@ -84,13 +85,9 @@ pub struct DmaPiece {
 pub enum Transfer {
     /// One piece, its parameters in registers.
     Simple(DmaPiece),
-    /// Pieces with descriptors that follow each other from an address.
-    Linked {
-        /// The first descriptor.
-        descriptors: Pa,
-        /// Their contents.
-        pieces: Vec<DmaPiece>,
-    },
+    /// Pieces, each with the address of its descriptors, which can lie anywhere: each descriptor
+    /// has the address of the next.
+    Linked(Vec<(Pa, DmaPiece)>),
 }
 
 /// A transaction that a channel makes.
@@ -112,7 +109,8 @@ pub struct Transaction {
 struct Channel {
     owner: Owner,
     pieces: Vec<DmaPiece>,
-    descriptors: Option<Pa>,
+    /// The addresses of the pieces' descriptors; none of a simple transfer.
+    descriptors: Vec<Pa>,
     piece: usize,
     /// Of the present piece: bytes asked for, come, sent, written.
     asked: u64,
@@ -134,12 +132,15 @@ struct Channel {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Descriptor {
-    /// None is needed, or it has come.
+    /// None is needed, or both have come.
     #[default]
     Known,
-    Needed,
-    Asked,
+    /// So many of the two were asked for, and so many have come.
+    Needed { asked: u64, come: u64 },
 }
+
+/// Descriptors of a piece: of its source, of its destination.
+const SIDES: u64 = 2;
 
 impl Channel {
     fn busy(&self) -> bool {
@@ -149,8 +150,10 @@ impl Channel {
     fn begin_piece(&mut self, now: Picos, pause: Picos) {
         (self.asked, self.come, self.sent, self.written) = (0, 0, 0, 0);
         self.from = now + pause;
-        self.descriptor =
-            if self.descriptors.is_some() { Descriptor::Needed } else { Descriptor::Known };
+        self.descriptor = match self.descriptors.is_empty() {
+            true => Descriptor::Known,
+            false => Descriptor::Needed { asked: 0, come: 0 },
+        };
     }
 }
 
@@ -221,8 +224,8 @@ impl Engine {
             return Err(DmaError::Busy(channel));
         }
         let (descriptors, pieces) = match transfer {
-            Transfer::Simple(piece) => (None, vec![piece]),
-            Transfer::Linked { descriptors, pieces } => (Some(descriptors), pieces),
+            Transfer::Simple(piece) => (Vec::new(), vec![piece]),
+            Transfer::Linked(pieces) => pieces.into_iter().unzip(),
         };
         let nothing =
             |piece: &DmaPiece| piece.bytes.0 == 0 || piece.from.is_none() && piece.to.is_none();
@@ -266,8 +269,8 @@ impl Engine {
             }
             let c = &mut self.channels[channel];
             let bytes = transaction.bytes.0;
-            if c.descriptor == Descriptor::Needed {
-                c.descriptor = Descriptor::Asked;
+            if let Descriptor::Needed { asked, .. } = &mut c.descriptor {
+                *asked += 1;
             } else {
                 if transaction.write {
                     c.sent += bytes;
@@ -303,8 +306,11 @@ impl Engine {
         } else {
             c.reads -= 1;
             self.reads -= 1;
-            if c.descriptor == Descriptor::Asked {
-                c.descriptor = Descriptor::Known;
+            if let Descriptor::Needed { come, .. } = &mut c.descriptor {
+                *come += 1;
+                if *come == SIDES {
+                    c.descriptor = Descriptor::Known;
+                }
                 return Progress::Going;
             }
             c.come += bytes;
@@ -340,11 +346,11 @@ impl Engine {
             bytes: Bytes(bytes),
         };
         match c.descriptor {
-            Descriptor::Asked => return None,
-            Descriptor::Needed => {
-                let size = self.config.descriptor.0;
-                let at = c.descriptors.map_or(0, |base| base.0) + c.piece as u64 * size;
-                return may_read.then(|| (transaction(false, Pa(at), size), c.from));
+            Descriptor::Needed { asked: SIDES, .. } => return None,
+            Descriptor::Needed { asked, .. } => {
+                let size = self.config.descriptor.0 / SIDES;
+                let at = Pa(c.descriptors.get(c.piece)?.0 + asked * size);
+                return may_read.then(|| (transaction(false, at, size), c.from));
             }
             Descriptor::Known => {}
         }

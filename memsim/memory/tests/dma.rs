@@ -87,7 +87,8 @@ proptest! {
             })
             .collect();
         let transfer = if linked {
-            Transfer::Linked { descriptors: Pa(0), pieces: pieces.clone() }
+            let descriptors = (0..).step_by(64).map(Pa);
+            Transfer::Linked(descriptors.zip(pieces.clone()).collect())
         } else {
             Transfer::Simple(pieces[0])
         };
@@ -141,7 +142,8 @@ proptest! {
             }
         }
         let descriptors = seen.iter().filter(|t| t.pa.0 < 0x1_0000).count();
-        prop_assert_eq!(descriptors, if linked { pieces.len() } else { 0 });
+        // Of the source and of the destination.
+        prop_assert_eq!(descriptors, if linked { 2 * pieces.len() } else { 0 });
     }
 }
 

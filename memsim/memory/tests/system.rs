@@ -515,6 +515,11 @@ fn only_coherent_engines_allocate_in_a_shared_l2() {
     assert!(!refused(true, L2Sharing::Shared));
 }
 
+/// A piece of a list with the address of its descriptors.
+fn listed((piece, descriptor): (DmaPiece, u64)) -> (Pa, DmaPiece) {
+    (Pa(descriptor), piece)
+}
+
 #[test]
 fn a_dma_over_many_pages_evicts_translations() {
     let tbu = TlbConfig { entries: 512, ways: 4, page: Bytes(4096), replacement: Replacement::Lru };
@@ -539,7 +544,7 @@ fn a_dma_over_many_pages_evicts_translations() {
                 // 16 B of each of 2048 pages.
                 let pieces = (0..2048).map(|page| copy((1 << 26) + (page << 12), 1 << 27, 16));
                 let transfer =
-                    Transfer::Linked { descriptors: Pa(1 << 25), pieces: pieces.collect() };
+                    Transfer::Linked(pieces.zip((1 << 25..).step_by(64)).map(listed).collect());
                 system.start_transfer(1, 0, Owner(1), transfer, now).unwrap();
                 now += ns(4_000_000);
                 system.advance(now, &mut |_| {});
@@ -626,7 +631,7 @@ proptest! {
         for (channel, &(page, bytes, linked)) in transfers.iter().enumerate() {
             let piece = copy(page << 6, (page + 100) << 6, bytes);
             let transfer = if linked {
-                Transfer::Linked { descriptors: Pa(1 << 20), pieces: vec![piece, copy(0, 64, 10)] }
+                Transfer::Linked(vec![(Pa(1 << 20), piece), (Pa(1 << 21), copy(0, 64, 10))])
             } else {
                 Transfer::Simple(piece)
             };

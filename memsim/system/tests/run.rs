@@ -4,7 +4,9 @@
 use proptest::prelude::*;
 use std::{fs, path::Path};
 use weir_memory::Owner;
-use weir_simulator::{MemoryModel, Outcome, SimulatedBoard, Span, WorkMark, run, run_to};
+use weir_simulator::{
+    MemoryModel, Outcome, SimulatedBoard, Span, WorkMark, run, run_to, run_until,
+};
 use weir_units::Nanos;
 
 use crate::support::{board, board_of, load, memory, span, vm};
@@ -459,6 +461,9 @@ fn marks_are_where_so_much_was_done() {
         let completed = vm.jobs.as_ref().map_or(vm.accesses, |jobs| jobs.ended);
         assert_eq!(units[1] - units[0], completed, "{}", vm.name);
     }
+    let walk = run_until(&board, span(500), 0, 500).unwrap();
+    assert_eq!(vec![walk], run_to(&board, span(500), 0, &[500]).unwrap().1);
+    assert_eq!(run_until(&board, span(500), 0, u64::MAX).unwrap(), None);
     let [begin, end] = outcome.vms[1].work;
     assert_eq!((begin.units, end.units), (25, 50));
     // 64 lines from the L1 each.

@@ -110,6 +110,17 @@ struct DmaWork {
     walk: Option<(Walk, usize)>,
 }
 
+/// What a DMA channel sees as memory, in pages of 4 KiB; what lies behind the last is the first
+/// again.
+#[derive(Clone, Debug, Default)]
+pub struct DevicePages {
+    /// The physical addresses of the pages. Without any, offsets are physical addresses.
+    pub physical: Arc<[u64]>,
+    /// The addresses by which the device accesses them, which index the TLB of a TBU. Without any,
+    /// these are the offsets.
+    pub device: Arc<[u64]>,
+}
+
 /// A memory system. See the [module](self).
 #[derive(Clone, Debug)]
 pub struct MemorySystem {
@@ -128,8 +139,8 @@ pub struct MemorySystem {
     carried: Vec<Carried>,
     memories: Vec<Memory>,
     engines: Vec<Engine>,
-    /// Of each engine's channels: the physical pages of what the channel sees as memory.
-    pages: Vec<Vec<Option<Arc<[u64]>>>>,
+    /// Of each engine's channels: the pages of what the channel sees as memory.
+    pages: Vec<Vec<DevicePages>>,
     dma_work: Slab<DmaWork>,
     tbus: Vec<Tbu>,
     done: Vec<Done>,
@@ -208,7 +219,11 @@ impl MemorySystem {
                 };
                 channels
             ],
-            pages: config.dma.iter().map(|port| vec![None; port.engine.channels]).collect(),
+            pages: config
+                .dma
+                .iter()
+                .map(|port| vec![DevicePages::default(); port.engine.channels])
+                .collect(),
             dma_work: Slab::new(),
             done: Vec::new(),
             waits: Waits::new(owners),
@@ -378,9 +393,8 @@ impl MemorySystem {
         Ok(())
     }
 
-    /// Sets the physical pages, of 4 KiB each, of what a DMA channel sees as memory from address 0
-    /// on; what lies behind the last is the first again. Without it, and with none, its addresses
-    /// are physical ones.
+    /// Sets the pages of what a DMA channel sees as memory from offset 0 on. Without it, and with
+    /// none, its addresses are physical ones.
     ///
     /// # Errors
     /// [`DmaError::NoChannel`] if there is no such engine or channel.
@@ -388,11 +402,11 @@ impl MemorySystem {
         &mut self,
         engine: usize,
         channel: usize,
-        pages: Arc<[u64]>,
+        pages: DevicePages,
     ) -> Result<(), DmaError> {
         let channels = self.pages.get_mut(engine).ok_or(DmaError::NoChannel(channel))?;
         let place = channels.get_mut(channel).ok_or(DmaError::NoChannel(channel))?;
-        *place = (!pages.is_empty()).then_some(pages);
+        *place = pages;
         Ok(())
     }
 

@@ -31,7 +31,9 @@ impl MemorySystem {
             let walk = port.smmu.and_then(|(tbu, stream, tables)| {
                 let DmaTransaction { owner, pa, channel, .. } = transaction;
                 let stream = StreamId(stream.0 + channel as u16);
-                match self.tbus[tbu].translate(stream, owner, pa.0, tables) {
+                let pages = self.pages[engine].get(channel);
+                let iova = pages.map_or(pa.0, |pages| page_address(&pages.device, pa.0));
+                match self.tbus[tbu].translate(stream, owner, iova, tables) {
                     Translation::Hit => None,
                     Translation::Walk(walk) => Some((walk, 0)),
                 }
@@ -79,7 +81,7 @@ impl MemorySystem {
         let Some(work) = self.dma_work.get_mut(number) else { return };
         let DmaWork { engine, transaction, .. } = *work;
         let DmaTransaction { owner, write, pa, bytes, channel } = transaction;
-        let pages = self.pages[engine].get(channel).cloned().flatten();
+        let pages = self.pages[engine].get(channel).map(|pages| pages.physical.clone());
         let first = pa.0 >> self.line_shift;
         let last = (pa.0 + bytes.0.max(1) - 1) >> self.line_shift;
         work.left = last - first + 1;
@@ -87,7 +89,7 @@ impl MemorySystem {
         let master = self.stages.len() + engine;
         for at in first..=last {
             let line = match &pages {
-                Some(pages) => physical(pages, at << self.line_shift) >> self.line_shift,
+                Some(pages) => page_address(pages, at << self.line_shift) >> self.line_shift,
                 None => at,
             };
             // Without allocation, the state of the caches changes when the access is made.
@@ -180,9 +182,11 @@ impl MemorySystem {
     }
 }
 
-/// Where a device's address lies: in these pages of 4 KiB, again and again.
-fn physical(pages: &[u64], address: u64) -> u64 {
+/// The address of an offset into these pages of 4 KiB, again and again; of none, the offset.
+fn page_address(pages: &[u64], offset: u64) -> u64 {
     const PAGE: u64 = 4096;
-    let page = (address / PAGE) % (pages.len() as u64).max(1);
-    pages.get(page as usize).copied().unwrap_or(0) + address % PAGE
+    if pages.is_empty() {
+        return offset;
+    }
+    pages[(offset / PAGE % pages.len() as u64) as usize] + offset % PAGE
 }
