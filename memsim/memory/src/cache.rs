@@ -372,6 +372,16 @@ impl Cache {
         Some(victim(out))
     }
 
+    /// Takes all lines of an owner out, without writing them back. No eviction is counted.
+    pub fn discard(&mut self, owner: Owner) {
+        let its = |way: &u64| victim(*way).owner == owner;
+        let lines: Vec<_> = self.entries.iter().filter(|way| **way != 0 && its(way)).collect();
+        let lines: Vec<_> = lines.into_iter().map(|way| victim(*way).line).collect();
+        for line in lines {
+            self.invalidate(line);
+        }
+    }
+
     /// All lines that are here, in no stated order.
     pub fn lines(&self) -> impl Iterator<Item = Victim> {
         self.entries.iter().filter(|&&way| way != 0).map(|&way| victim(way))

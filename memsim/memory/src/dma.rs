@@ -20,12 +20,19 @@ pub struct DmaConfig {
     pub reads: usize,
     /// Writes that the engine has on their way at most, over all channels.
     pub writes: usize,
+    /// Reads that a channel has on their way at most.
+    pub channel_reads: usize,
+    /// Writes that a channel has on their way at most.
+    pub channel_writes: usize,
     /// Buffer of a channel, at least a burst: data that was asked for and is not yet on its way
     /// out.
     pub buffer: Bytes,
-    /// From the start of a transfer (or of a piece of a linked one) to its first transaction.
+    /// From the start of a transfer to its first transaction.
     pub setup: Picos,
-    /// Bytes of the descriptors of a piece, read in one transaction in linked mode.
+    /// From the end of a piece of a linked transfer to the first transaction of the next piece.
+    pub next_piece: Picos,
+    /// Bytes of the descriptors of a piece, read in linked mode in two transactions: one for the
+    /// source side, one for the destination side.
     pub descriptor: Bytes,
 }
 
@@ -48,9 +55,10 @@ impl fmt::Display for DmaError {
         match self {
             Self::Config(c) => write!(
                 f,
-                "a DMA engine of {} channels, bursts of {}, {} reads, {} writes, a buffer of {}: \
-                 give 1 to 64 channels, and room for one burst each way",
-                c.channels, c.burst, c.reads, c.writes, c.buffer
+                "a DMA engine of {} channels, bursts of {}, {} reads ({} of a channel), {} writes \
+                 ({} of a channel), a buffer of {}: give 1 to 64 channels, and room for one burst \
+                 each way",
+                c.channels, c.burst, c.reads, c.channel_reads, c.writes, c.channel_writes, c.buffer
             ),
             Self::NoChannel(n) => write!(f, "the DMA engine has no channel {n}"),
             Self::Busy(n) => write!(f, "DMA channel {n} is busy: wait for its end"),
@@ -77,13 +85,9 @@ pub struct DmaPiece {
 pub enum Transfer {
     /// One piece, its parameters in registers.
     Simple(DmaPiece),
-    /// Pieces with descriptors that follow each other from an address.
-    Linked {
-        /// The first descriptor.
-        descriptors: Pa,
-        /// Their contents.
-        pieces: Vec<DmaPiece>,
-    },
+    /// Pieces, each with the address of its descriptors, which can lie anywhere: each descriptor
+    /// has the address of the next.
+    Linked(Vec<(Pa, DmaPiece)>),
 }
 
 /// A transaction that a channel makes.
@@ -105,7 +109,8 @@ pub struct Transaction {
 struct Channel {
     owner: Owner,
     pieces: Vec<DmaPiece>,
-    descriptors: Option<Pa>,
+    /// The addresses of the pieces' descriptors; none of a simple transfer.
+    descriptors: Vec<Pa>,
     piece: usize,
     /// Of the present piece: bytes asked for, come, sent, written.
     asked: u64,
@@ -127,23 +132,28 @@ struct Channel {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Descriptor {
-    /// None is needed, or it has come.
+    /// None is needed, or both have come.
     #[default]
     Known,
-    Needed,
-    Asked,
+    /// So many of the two were asked for, and so many have come.
+    Needed { asked: u64, come: u64 },
 }
+
+/// Descriptors of a piece: of its source, of its destination.
+const SIDES: u64 = 2;
 
 impl Channel {
     fn busy(&self) -> bool {
         self.piece < self.pieces.len()
     }
 
-    fn begin_piece(&mut self, now: Picos, setup: Picos) {
+    fn begin_piece(&mut self, now: Picos, pause: Picos) {
         (self.asked, self.come, self.sent, self.written) = (0, 0, 0, 0);
-        self.from = now + setup;
-        self.descriptor =
-            if self.descriptors.is_some() { Descriptor::Needed } else { Descriptor::Known };
+        self.from = now + pause;
+        self.descriptor = match self.descriptors.is_empty() {
+            true => Descriptor::Known,
+            false => Descriptor::Needed { asked: 0, come: 0 },
+        };
     }
 }
 
@@ -177,6 +187,8 @@ impl Engine {
             && config.burst.0 > 0
             && config.reads > 0
             && config.writes > 0
+            && config.channel_reads > 0
+            && config.channel_writes > 0
             && config.buffer >= config.burst;
         if !fits {
             return Err(DmaError::Config(config));
@@ -212,8 +224,8 @@ impl Engine {
             return Err(DmaError::Busy(channel));
         }
         let (descriptors, pieces) = match transfer {
-            Transfer::Simple(piece) => (None, vec![piece]),
-            Transfer::Linked { descriptors, pieces } => (Some(descriptors), pieces),
+            Transfer::Simple(piece) => (Vec::new(), vec![piece]),
+            Transfer::Linked(pieces) => pieces.into_iter().unzip(),
         };
         let nothing =
             |piece: &DmaPiece| piece.bytes.0 == 0 || piece.from.is_none() && piece.to.is_none();
@@ -257,8 +269,8 @@ impl Engine {
             }
             let c = &mut self.channels[channel];
             let bytes = transaction.bytes.0;
-            if c.descriptor == Descriptor::Needed {
-                c.descriptor = Descriptor::Asked;
+            if let Descriptor::Needed { asked, .. } = &mut c.descriptor {
+                *asked += 1;
             } else {
                 if transaction.write {
                     c.sent += bytes;
@@ -284,7 +296,7 @@ impl Engine {
 
     /// A transaction was answered.
     pub fn answer(&mut self, transaction: Transaction, now: Picos) -> Progress {
-        let setup = self.config.setup;
+        let next_piece = self.config.next_piece;
         let c = &mut self.channels[transaction.channel];
         let bytes = transaction.bytes.0;
         if transaction.write {
@@ -294,8 +306,11 @@ impl Engine {
         } else {
             c.reads -= 1;
             self.reads -= 1;
-            if c.descriptor == Descriptor::Asked {
-                c.descriptor = Descriptor::Known;
+            if let Descriptor::Needed { come, .. } = &mut c.descriptor {
+                *come += 1;
+                if *come == SIDES {
+                    c.descriptor = Descriptor::Known;
+                }
                 return Progress::Going;
             }
             c.come += bytes;
@@ -310,7 +325,7 @@ impl Engine {
         }
         c.piece += 1;
         if c.busy() {
-            c.begin_piece(now, setup);
+            c.begin_piece(now, next_piece);
             return Progress::Going;
         }
         Progress::Done
@@ -321,6 +336,8 @@ impl Engine {
     fn wanted(&self, channel: usize) -> Option<(Transaction, Picos)> {
         let c = &self.channels[channel];
         let piece = c.pieces.get(c.piece)?;
+        let may_read = self.reads < self.config.reads && c.reads < self.config.channel_reads;
+        let may_write = self.writes < self.config.writes && c.writes < self.config.channel_writes;
         let transaction = |write, pa, bytes| Transaction {
             channel,
             owner: c.owner,
@@ -329,12 +346,11 @@ impl Engine {
             bytes: Bytes(bytes),
         };
         match c.descriptor {
-            Descriptor::Asked => return None,
-            Descriptor::Needed => {
-                let size = self.config.descriptor.0;
-                let at = c.descriptors.map_or(0, |base| base.0) + c.piece as u64 * size;
-                return (self.reads < self.config.reads)
-                    .then(|| (transaction(false, Pa(at), size), c.from));
+            Descriptor::Needed { asked: SIDES, .. } => return None,
+            Descriptor::Needed { asked, .. } => {
+                let size = self.config.descriptor.0 / SIDES;
+                let at = Pa(c.descriptors.get(c.piece)?.0 + asked * size);
+                return may_read.then(|| (transaction(false, at, size), c.from));
             }
             Descriptor::Known => {}
         }
@@ -346,7 +362,7 @@ impl Engine {
                 Some(_) => (c.come - c.sent, c.from),
                 None => (left, c.from.max(c.paced)),
             };
-            if next > 0 && here >= next && self.writes < self.config.writes {
+            if next > 0 && here >= next && may_write {
                 return Some((transaction(true, Pa(to.0 + c.sent), next), from));
             }
         }
@@ -354,7 +370,7 @@ impl Engine {
         let next = burst.min(piece.bytes.0 - c.asked);
         let held = if piece.to.is_some() { c.asked - c.sent } else { c.asked - c.come };
         let room = held + next <= self.config.buffer.0;
-        (next > 0 && room && self.reads < self.config.reads)
+        (next > 0 && room && may_read)
             .then(|| (transaction(false, Pa(from.0 + c.asked), next), c.from.max(c.paced)))
     }
 }

@@ -243,6 +243,37 @@ impl Hierarchy {
         }
     }
 
+    /// A coherent device reads or writes a whole line, and the shared second level allocates it: a
+    /// read brings it in unless a cache has it, and a write leaves it dirty there and takes it from
+    /// all first levels.
+    ///
+    /// # Panics
+    /// If there is no shared second level, or the owner is not among those of the configuration.
+    pub fn device_allocate(&mut self, owner: Owner, write: bool, line: u64) -> Served {
+        let state = LineState { dirty: write, shared: false };
+        if write {
+            for cache in &mut self.l1d {
+                cache.invalidate(line);
+            }
+            if !self.l2[0].write_back(line, owner) {
+                let victim = self.l2[0].fill(line, owner, state);
+                self.leave_l2(None, victim);
+            }
+            return Served::L2;
+        }
+        // The second level counts the lookup, also if a first level has the line.
+        if self.l2[0].lookup(line, owner, false).is_some() {
+            return Served::L2;
+        }
+        if self.l1d.iter().any(|cache| cache.contains(line)) {
+            return Served::Peer;
+        }
+        self.dram(owner, line, false);
+        let victim = self.l2[0].fill(line, owner, state);
+        self.leave_l2(None, victim);
+        Served::Memory
+    }
+
     /// A coherent device reads or writes a whole line. A read is served by a cache that has the
     /// line, and brings it into none; a write goes to DRAM and takes the line from all caches.
     pub fn device_access(&mut self, owner: Owner, write: bool, line: u64) -> Served {
@@ -333,6 +364,12 @@ impl Hierarchy {
     #[must_use]
     pub fn traffic(&self) -> &[CoreTraffic] {
         &self.traffic
+    }
+
+    /// Takes all lines of an owner from the data caches and the second level, as if it had other
+    /// memory from now on: nothing is written back.
+    pub fn discard(&mut self, owner: Owner) {
+        self.l1d.iter_mut().chain(&mut self.l2).for_each(|cache| cache.discard(owner));
     }
 
     /// Forgets all counts, keeps lines and open rows.
@@ -442,7 +479,7 @@ impl Hierarchy {
         self.dram(owner, line, false);
         if shared_l2 {
             let victim = self.l2[0].fill(line, owner, LineState::default());
-            self.leave_l2(core, victim);
+            self.leave_l2(Some(core), victim);
         }
         Served::Memory
     }
@@ -450,7 +487,7 @@ impl Hierarchy {
     fn fill_private_l2(&mut self, core: usize, owner: Owner, line: u64, shared: bool) {
         if self.l2_private {
             let victim = self.l2[core].fill(line, owner, LineState { dirty: false, shared });
-            self.leave_l2(core, victim);
+            self.leave_l2(Some(core), victim);
         }
     }
 
@@ -464,15 +501,18 @@ impl Hierarchy {
         if !l2.write_back(victim.line, victim.owner) {
             let state = LineState { dirty: true, shared: self.l2_private };
             let next = l2.fill(victim.line, victim.owner, state);
-            self.leave_l2(core, next);
+            self.leave_l2(Some(core), next);
         }
     }
 
-    /// A line leaves an L2, by an access of `core`.
-    fn leave_l2(&mut self, core: usize, victim: Option<Victim>) {
+    /// A line leaves an L2, by an access of `core` or else of a device.
+    fn leave_l2(&mut self, core: Option<usize>, victim: Option<Victim>) {
         let Some(mut victim) = victim else { return };
         if self.inclusive {
-            let above = if self.l2_private { core..core + 1 } else { 0..self.l1d.len() };
+            let above = match core.filter(|_| self.l2_private) {
+                Some(core) => core..core + 1,
+                None => 0..self.l1d.len(),
+            };
             for cache in &mut self.l1d[above] {
                 if let Some(copy) = cache.invalidate(victim.line) {
                     victim.dirty |= copy.dirty;
@@ -480,7 +520,9 @@ impl Hierarchy {
             }
         }
         if victim.dirty {
-            self.traffic[core].write_backs += 1;
+            if let Some(core) = core {
+                self.traffic[core].write_backs += 1;
+            }
             self.dram(victim.owner, victim.line, true);
         }
     }

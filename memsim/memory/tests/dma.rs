@@ -60,6 +60,7 @@ proptest! {
         linked in any::<bool>(),
         reads in 1_usize..4,
         writes in 1_usize..4,
+        own in (1_usize..4, 1_usize..4),
         order in prop::collection::vec(any::<prop::sample::Index>(), 2000),
     ) {
         let config = DmaConfig {
@@ -67,8 +68,11 @@ proptest! {
             burst: Bytes(64),
             reads,
             writes,
+            channel_reads: own.0,
+            channel_writes: own.1,
             buffer: Bytes(192),
             setup: Picos(100),
+            next_piece: Picos(40),
             descriptor: Bytes(64),
         };
         let mut engine = Engine::new(config).unwrap();
@@ -83,7 +87,8 @@ proptest! {
             })
             .collect();
         let transfer = if linked {
-            Transfer::Linked { descriptors: Pa(0), pieces: pieces.clone() }
+            let descriptors = (0..).step_by(64).map(Pa);
+            Transfer::Linked(descriptors.zip(pieces.clone()).collect())
         } else {
             Transfer::Simple(pieces[0])
         };
@@ -102,7 +107,7 @@ proptest! {
                 seen.push(transaction);
             }
             let count = |write| flying.iter().filter(|t| t.write == write).count();
-            prop_assert!(count(false) <= reads && count(true) <= writes);
+            prop_assert!(count(false) <= reads.min(own.0) && count(true) <= writes.min(own.1));
             // A channel holds no more than its buffer.
             let bytes = |write| {
                 seen.iter()
@@ -137,7 +142,8 @@ proptest! {
             }
         }
         let descriptors = seen.iter().filter(|t| t.pa.0 < 0x1_0000).count();
-        prop_assert_eq!(descriptors, if linked { pieces.len() } else { 0 });
+        // Of the source and of the destination.
+        prop_assert_eq!(descriptors, if linked { 2 * pieces.len() } else { 0 });
     }
 }
 
@@ -148,8 +154,11 @@ fn a_channel_takes_one_transfer_at_a_time() {
         burst: Bytes(64),
         reads: 1,
         writes: 1,
+        channel_reads: 1,
+        channel_writes: 1,
         buffer: Bytes(64),
         setup: Picos(0),
+        next_piece: Picos(0),
         descriptor: Bytes(32),
     };
     let mut engine = Engine::new(config).unwrap();

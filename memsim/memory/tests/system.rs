@@ -32,13 +32,23 @@ const ENGINE: DmaConfig = DmaConfig {
     burst: Bytes(128),
     reads: 8,
     writes: 8,
+    channel_reads: 8,
+    channel_writes: 8,
     buffer: Bytes(2048),
     setup: Picos(200_000),
+    next_piece: Picos(200_000),
     descriptor: Bytes(64),
 };
 
 fn port() -> DmaPort {
-    DmaPort { engine: ENGINE, coherent: false, line: ns(4), qos: None, smmu: None }
+    DmaPort {
+        engine: ENGINE,
+        coherent: false,
+        allocates: false,
+        line: ns(4),
+        qos: None,
+        smmu: None,
+    }
 }
 
 fn config() -> SystemConfig {
@@ -423,6 +433,93 @@ fn coherent_transfers_read_and_invalidate_lines() {
     assert_eq!(run(false), (1, Served::L1));
 }
 
+/// Moves so many bytes by an engine that allocates its lines, or does not, and returns the system.
+fn moved_by_coherent(allocates: bool, bytes: u64) -> MemorySystem {
+    let port = DmaPort { coherent: true, allocates, ..port() };
+    let mut system = MemorySystem::new(SystemConfig { dma: vec![port], ..config() }).unwrap();
+    latency(&mut system, 0, Access::Write, 0);
+    latency(&mut system, 0, Access::Read, 1 << 27);
+    let now = system.now();
+    let transfer = Transfer::Simple(copy(0, 1 << 28, bytes));
+    system.start_transfer(0, 0, Owner(1), transfer, now).unwrap();
+    let mut done = 0;
+    system.advance(now + ns(1_000_000), &mut |answer| {
+        done += usize::from(matches!(answer, Answer::Transfer { .. }));
+    });
+    assert_eq!(done, 1);
+    system
+}
+
+#[test]
+fn allocated_lines_stay_in_the_shared_cache() {
+    let served = |allocates| {
+        let mut system = moved_by_coherent(allocates, 4096);
+        let places = [0, 64, 1 << 28, (1 << 28) + 64];
+        let served = places.map(|pa| latency(&mut system, 1, Access::Read, pa).1);
+        let writes: u64 = system.channels().map(|channel| channel.writes).sum();
+        (served, writes)
+    };
+    use Served::{L2, Memory, Peer};
+    assert_eq!(served(false), ([Peer, Memory, Memory, Memory], 64));
+    assert_eq!(served(true), ([Peer, L2, L2, L2], 0));
+}
+
+#[test]
+fn a_stream_of_allocated_lines_evicts_the_others() {
+    let left = |allocates| {
+        let system = moved_by_coherent(allocates, 2 << 20);
+        let l2 = system.hierarchy().l2().next().unwrap().evictions.clone();
+        let writes: u64 = system.channels().map(|channel| channel.writes).sum();
+        (l2.get(Owner(1), Owner(0)), l2.get(Owner(1), Owner(1)) > 40_000, writes * 64)
+    };
+    // One of the core's two lines; the engine has read the other one, so that it is its own.
+    assert_eq!(left(false), (0, false, 2 << 20));
+    let (of_core, many, written) = left(true);
+    assert_eq!((of_core, many), (1, true));
+    // All but what the cache still holds.
+    assert!((1 << 20..2 << 20).contains(&written), "{written}");
+}
+
+#[test]
+fn a_regulator_counts_lines_that_caches_serve() {
+    let time = |average: u16| {
+        let qos = Some(QosRate { average, hold: 0 });
+        let port = DmaPort { coherent: true, allocates: true, qos, ..port() };
+        let mut system = MemorySystem::new(SystemConfig { dma: vec![port], ..config() }).unwrap();
+        let mut ends = Vec::new();
+        for _ in 0..2 {
+            let now = system.now();
+            let transfer = Transfer::Simple(copy(0, 1 << 28, 64 << 10));
+            system.start_transfer(0, 0, Owner(1), transfer, now).unwrap();
+            while let Some(next) = system.next_event() {
+                system.advance(next, &mut |_| {});
+            }
+            ends.push(system.now().since(now).0 as f64 / 1e3);
+        }
+        ends[1]
+    };
+    // 512 transactions of a direction, one in 4096 / 16 clocks of 2 ns, all in the cache.
+    assert!((time(16) / (512.0 * 512.0) - 1.0).abs() < 0.02, "{}", time(16));
+    assert!(time(0) < 64_000.0, "{}", time(0));
+}
+
+#[test]
+fn only_coherent_engines_allocate_in_a_shared_l2() {
+    let refused = |coherent, sharing| {
+        let mut config = config();
+        config.hierarchy.l2 = config.hierarchy.l2.map(|l2| L2Config { sharing, ..l2 });
+        config.dma = vec![DmaPort { coherent, allocates: true, ..port() }];
+        matches!(MemorySystem::new(config), Err(SystemError::NoAllocation { engine: 0 }))
+    };
+    assert!(refused(false, L2Sharing::Shared) && refused(true, L2Sharing::Private));
+    assert!(!refused(true, L2Sharing::Shared));
+}
+
+/// A piece of a list with the address of its descriptors.
+fn listed((piece, descriptor): (DmaPiece, u64)) -> (Pa, DmaPiece) {
+    (Pa(descriptor), piece)
+}
+
 #[test]
 fn a_dma_over_many_pages_evicts_translations() {
     let tbu = TlbConfig { entries: 512, ways: 4, page: Bytes(4096), replacement: Replacement::Lru };
@@ -447,7 +544,7 @@ fn a_dma_over_many_pages_evicts_translations() {
                 // 16 B of each of 2048 pages.
                 let pieces = (0..2048).map(|page| copy((1 << 26) + (page << 12), 1 << 27, 16));
                 let transfer =
-                    Transfer::Linked { descriptors: Pa(1 << 25), pieces: pieces.collect() };
+                    Transfer::Linked(pieces.zip((1 << 25..).step_by(64)).map(listed).collect());
                 system.start_transfer(1, 0, Owner(1), transfer, now).unwrap();
                 now += ns(4_000_000);
                 system.advance(now, &mut |_| {});
@@ -494,7 +591,7 @@ proptest! {
         registers in 1_usize..4,
         buffers in 1_usize..3,
         private in any::<bool>(),
-        coherent in any::<bool>(),
+        (coherent, allocates) in any::<(bool, bool)>(),
         two_channels in any::<bool>(),
         translated in any::<bool>(),
     ) {
@@ -525,7 +622,8 @@ proptest! {
         let qos = Some(QosRate { average: 1000, hold: 0 });
         let smmu =
             translated.then_some((0, StreamId(1), WalkTables { base: Pa(1 << 24), levels: 3 }));
-        config.dma = vec![DmaPort { coherent, qos, smmu, ..port() }];
+        let allocates = allocates && coherent && !private;
+        config.dma = vec![DmaPort { coherent, allocates, qos, smmu, ..port() }];
         let replacement = Replacement::Lru;
         config.tbus = vec![TlbConfig { entries: 2, ways: 2, page: Bytes(4096), replacement }];
         let mut system = MemorySystem::new(config.clone()).unwrap();
@@ -533,7 +631,7 @@ proptest! {
         for (channel, &(page, bytes, linked)) in transfers.iter().enumerate() {
             let piece = copy(page << 6, (page + 100) << 6, bytes);
             let transfer = if linked {
-                Transfer::Linked { descriptors: Pa(1 << 20), pieces: vec![piece, copy(0, 64, 10)] }
+                Transfer::Linked(vec![(Pa(1 << 20), piece), (Pa(1 << 21), copy(0, 64, 10))])
             } else {
                 Transfer::Simple(piece)
             };
@@ -613,14 +711,14 @@ proptest! {
             prop::collection::vec((0_usize..4, 0_u64..1 << 9, any::<bool>(), 0_u64..60), 1..300),
         registers in 1_usize..6, buffers in 1_usize..4,
         masters in prop::collection::vec((0_u8..4, 0_u64..1 << 9), 0..8),
-        (coherent, regulated) in any::<(bool, bool)>(),
+        (coherent, allocates, regulated) in any::<(bool, bool, bool)>(),
     ) {
         let mut config = config();
         config.caches.l2_misses = registers;
         config.caches.l2_write_buffers = buffers;
         let qos = regulated.then_some(QosRate { average: 300, hold: 0 });
         let engine = DmaConfig { burst: Bytes(64), ..ENGINE };
-        config.dma = vec![DmaPort { engine, coherent, qos, ..port() }];
+        config.dma = vec![DmaPort { engine, coherent, allocates: allocates && coherent, qos, ..port() }];
         let from_memory =
             ns(20 + 20) + Picos(DDR4_2400.clock_ps * (DDR4_2400.cl + DDR4_2400.burst));
         let mut system = MemorySystem::new(config).unwrap();

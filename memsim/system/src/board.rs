@@ -76,7 +76,8 @@ impl SimulatedBoard {
                     setting.map(|setting| regulate(system, index, setting)).transpose()?;
                 vcpus.push(Vcpu { core: usize::from(core.0), regulation });
             }
-            let pages = ram_pages(system, placement, index);
+            let (pages, addresses): (Vec<_>, Vec<_>) =
+                ram(system, placement, index).into_iter().unzip();
             if pages.is_empty() && workload.is_some() {
                 return Err(SimulationError(format!("{} has no RAM for its workload", vm.name)));
             }
@@ -98,6 +99,7 @@ impl SimulatedBoard {
                 )?,
                 workload,
                 pages,
+                addresses,
             });
         }
         alone_on_their_cores(&vms)?;
@@ -300,6 +302,12 @@ fn tables(placement: &Placement) -> Pa {
 /// The physical addresses of the pages of a VM's RAM, in the order in which it sees them.
 #[must_use]
 pub fn ram_pages(system: &System, placement: &Placement, index: usize) -> Vec<u64> {
+    ram(system, placement, index).into_iter().map(|(physical, _)| physical).collect()
+}
+
+/// The pages of a VM's RAM, in the order in which it sees them: their physical addresses, and those
+/// by which the VM and its devices access them.
+fn ram(system: &System, placement: &Placement, index: usize) -> Vec<(u64, u64)> {
     let is_its_ram = |owner: &MapOwner| matches!(owner, MapOwner::Vm(vm, _) if *vm == index);
     let mut rows: Vec<_> = placement
         .rows
@@ -309,12 +317,17 @@ pub fn ram_pages(system: &System, placement: &Placement, index: usize) -> Vec<u6
     rows.sort_by_key(|row| row.ipa.map(|ipa| ipa.0));
     let mut pages = Vec::new();
     for row in rows {
+        let seen = (row.ipa.map_or(0, |ipa| ipa.0)..).step_by(PAGE as usize);
         match row.classes {
             Some(set) => {
                 let classes = &system.division.classes;
-                pages.extend(Pages::from_page(classes, set, row.address.0, row.size.0));
+                let own = Pages::from_page(classes, set, row.address.0, row.size.0);
+                pages.extend(own.into_iter().zip(seen));
             }
-            None => pages.extend((0..row.size.0 / PAGE).map(|page| row.address.0 + page * PAGE)),
+            None => {
+                let own = (0..row.size.0 / PAGE).map(|page| row.address.0 + page * PAGE);
+                pages.extend(own.zip(seen));
+            }
         }
     }
     pages

@@ -4,17 +4,26 @@
 //! programs are weir's own; only their data structures have the sizes that such a suite has.
 //!
 //! They do compute: the order of the accesses depends on the data. A recording has at most [`MOST`]
-//! accesses: of sorting the first ones, of an image so many pixels, evenly spread, that the rest of
-//! it is still touched.
+//! accesses of the program: of sorting the first ones, of an image so many pixels, evenly spread,
+//! that the rest of it is still touched. They follow the first touches of a process: the lines of
+//! its code and libraries, and the copy of its input from the file to its data.
 
+use std::ops::Range;
 use weir_memory::Access;
 
 /// Accesses of a recording.
 pub(crate) const MOST: usize = 500_000;
 
+/// Bytes of code, libraries and their data that a process touches until its `main` runs: assumed,
+/// of a small program with the C library.
+const LOADED: usize = 256 << 10;
+
 /// A recording: accesses by their offset, which begin again at the end.
 pub(crate) struct Recording {
     pub steps: Vec<(Access, u32)>,
+    /// Steps before the first one of the program.
+    #[cfg(test)]
+    start: usize,
     /// Cycles between two accesses, for the instructions that are none: an estimate.
     pub cycles: u64,
 }
@@ -69,29 +78,51 @@ pub(crate) fn record(name: &str) -> Option<Recording> {
         (kernel, "large") => (kernel, true),
         _ => return None,
     };
-    let cycles = match kernel {
+    let (cycles, input) = match kernel {
         "basicmath" => {
             basicmath(&mut memory, if large { 20_000 } else { 2_000 });
-            30
+            (30, 0..0)
         }
         "bitcount" => {
             bitcount(&mut memory, if large { 100_000 } else { 10_000 });
-            6
+            (6, 0..0)
         }
         "qsort" => {
             // Words of up to 128 characters, and points of three coordinates and a distance.
             let (records, bytes) = if large { (50_000, 24) } else { (10_000, 128) };
             qsort(&mut memory, records, bytes);
-            4
+            (4, 0..records * bytes)
         }
         "susan-smoothing" | "susan-edges" | "susan-corners" => {
             let (width, height) = if large { (384, 288) } else { (76, 95) };
             susan(&mut memory, kernel, width, height);
-            3
+            (3, IMAGE..IMAGE + width * height)
         }
         _ => return None,
     };
-    Some(Recording { steps: memory.steps, cycles })
+    let mut steps = first_touches(&memory.steps, input);
+    #[cfg(test)]
+    let start = steps.len();
+    steps.append(&mut memory.steps);
+    Some(Recording {
+        steps,
+        #[cfg(test)]
+        start,
+        cycles,
+    })
+}
+
+/// What a process accesses before its program: it reads its code, then its input line by line from
+/// the file behind the data, and writes it to where the program has it.
+fn first_touches(program: &[(Access, u32)], input: Range<usize>) -> Vec<(Access, u32)> {
+    const LINE: usize = 64;
+    let end = program.iter().map(|(_, at)| *at as usize + 1).max().unwrap_or(0).max(input.end);
+    let file = end.next_multiple_of(4096);
+    let code = (file + input.len()).next_multiple_of(4096);
+    let read = |at: usize| (Access::Read, at as u32);
+    let loaded = (code..code + LOADED).step_by(LINE).map(read);
+    let copied = input.clone().step_by(LINE).zip((file..).step_by(LINE));
+    loaded.chain(copied.flat_map(|(to, from)| [read(from), (Access::Write, to as u32)])).collect()
 }
 
 /// Roots of cubic equations by Newton's method, and their results in a ring of 4 KiB.
@@ -168,12 +199,14 @@ fn qsort(memory: &mut Memory, records: usize, bytes: usize) {
     }
 }
 
+/// Where an image begins.
+const IMAGE: usize = 0x1000;
+
 /// Moves a mask over an image of bytes and reads the value of each difference of brightness from a
 /// table; over every n-th pixel of every n-th line, so that the whole image fits into the
 /// recording.
 fn susan(memory: &mut Memory, kernel: &str, width: usize, height: usize) {
     const TABLE: usize = 0;
-    const IMAGE: usize = 0x1000;
     let pixels = width * height;
     let image: Vec<u8> = (0..pixels).map(|at| (at / 7 + at / width * 3) as u8).collect();
     let out = IMAGE + pixels.div_ceil(4096) * 4096;
@@ -220,14 +253,19 @@ mod tests {
     use weir_model::timing::KERNELS;
 
     fn lines(recording: &Recording) -> usize {
-        recording.steps.iter().map(|(_, at)| at / 64).collect::<BTreeSet<_>>().len()
+        recording.steps[recording.start..]
+            .iter()
+            .map(|(_, at)| at / 64)
+            .collect::<BTreeSet<_>>()
+            .len()
     }
 
     #[test]
     fn each_name_has_a_repeatable_recording() {
         for name in KERNELS {
             let one = record(name).unwrap();
-            assert!((2000..=MOST).contains(&one.steps.len()), "{name}: {}", one.steps.len());
+            let own = one.steps.len() - one.start;
+            assert!((2000..=MOST).contains(&own), "{name}: {own}");
             assert!(one.cycles > 0);
             assert_eq!(one.steps, record(name).unwrap().steps, "{name}");
         }
@@ -248,6 +286,25 @@ mod tests {
             let of = |size| of(&format!("{kernel}-{size}"));
             assert!(of("small") >= 76 * 89 / 64, "{kernel}: {}", of("small"));
             assert!(of("large") >= 384 * 280 / 64, "{kernel}: {}", of("large"));
+        }
+    }
+
+    #[test]
+    fn a_process_touches_its_code_and_input_first() {
+        for (name, input) in
+            [("bitcount-small", 0), ("qsort-large", 1_200_000), ("susan-edges-small", 76 * 95)]
+        {
+            let Recording { steps, start, .. } = record(name).unwrap();
+            let (first, program) = steps.split_at(start);
+            let writes = first.iter().filter(|(access, _)| *access == Access::Write);
+            let copied = usize::div_ceil(input, 64);
+            assert_eq!((writes.count(), start), (copied, 2 * copied + LOADED / 64), "{name}");
+            // Neither the file nor the code is part of the data.
+            let data = program.iter().map(|(_, at)| *at).max().unwrap();
+            let reads = first.iter().filter(|(access, _)| *access == Access::Read);
+            assert!(reads.map(|(_, at)| *at).min().unwrap() > data, "{name}");
+            let touched: BTreeSet<_> = first.iter().map(|(_, at)| at / 64).collect();
+            assert_eq!(touched.len(), start, "{name}");
         }
     }
 

@@ -1,9 +1,9 @@
 //! A channel of a DMA engine that works for a VM: one transfer after the other, for ever.
 
-use std::sync::Arc;
 use weir_memory::{
     Bytes, Owner, Pa, Picos,
     dma::{DmaPiece, Transfer},
+    system::DevicePages,
 };
 use weir_model::timing::{Mode, Network, Transfers};
 
@@ -16,7 +16,7 @@ pub(crate) struct Master {
     pub channel: usize,
     pub owner: Owner,
     /// Its VM's RAM, which is what it sees as memory.
-    pub pages: Arc<[u64]>,
+    pub pages: DevicePages,
     /// Least time between two of its bursts.
     pub pace: Picos,
     /// From a transfer's end to the next one's start.
@@ -25,27 +25,36 @@ pub(crate) struct Master {
     pub since: Picos,
     /// Transfers that were started.
     pub started: u64,
-    /// Of a network device: what its sender may do.
-    pub sender: Option<Sender>,
+    /// Of a network device: its connection.
+    pub connection: Option<Connection>,
     mode: Mode,
     /// Where its source begins, its destination, and its descriptors.
     source: u64,
     destination: u64,
     descriptors: u64,
+    /// Bytes of a piece's descriptors.
+    descriptor: u64,
     size: u64,
     chunk: u64,
     piece: u64,
 }
 
-/// The other end of a network.
+/// A connection over a network, whose sender has a window. The sender is at the other end, which
+/// brings packets, or the VM.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Sender {
-    /// Packets that it may send now.
+pub(crate) struct Connection {
+    /// Packets that the sender may send now.
     pub credits: u64,
-    /// From the end of a packet's handling until it knows.
+    /// From the end of a packet's handling until the sender knows.
     pub delay: Picos,
-    /// Whether it would send if it had a credit.
+    /// Whether the sender would send if it had a credit.
     pub waits: bool,
+    /// The VM sends: a vCPU writes a packet, then the device reads it.
+    pub vm_sends: bool,
+    /// Packets that the VM has written and the device has not begun to read.
+    pub written: u64,
+    /// Whether the device reads one.
+    pub reads: bool,
 }
 
 /// The work of a channel: its owner, with which of the engine's channels, in which memory.
@@ -54,7 +63,7 @@ pub(crate) struct Place {
     pub engine: usize,
     pub channel: usize,
     pub owner: Owner,
-    pub pages: Arc<[u64]>,
+    pub pages: DevicePages,
 }
 
 impl Master {
@@ -81,11 +90,12 @@ impl Master {
             gap,
             since: Picos(0),
             started: 0,
-            sender: None,
+            connection: None,
             mode: transfers.mode,
             source,
             destination: source + span,
             descriptors: source + 2 * span,
+            descriptor,
             size,
             chunk: transfers.chunk.0,
             piece: transfers.piece.0,
@@ -97,16 +107,23 @@ impl Master {
         let ring = self.size / self.chunk;
         let credits = (network.window.0 / self.chunk).min(ring).max(1);
         let delay = Picos::from_nanos(network.delay.0);
-        self.sender = Some(Sender { credits, delay, waits: false });
+        let vm_sends = self.mode == Mode::ReadOnly;
+        self.connection =
+            Some(Connection { credits, delay, waits: false, vm_sends, written: 0, reads: false });
         self
     }
 
     /// Takes a credit, if it needs one; whether the next transfer may start.
     pub const fn may_send(&mut self) -> bool {
-        let Some(sender) = &mut self.sender else { return true };
-        sender.waits = sender.credits == 0;
-        sender.credits = sender.credits.saturating_sub(1);
-        !sender.waits
+        let Some(connection) = &mut self.connection else { return true };
+        connection.waits = connection.credits == 0;
+        connection.credits = connection.credits.saturating_sub(1);
+        !connection.waits
+    }
+
+    /// Whether a vCPU writes what the device then sends.
+    pub fn vm_sends(&self) -> bool {
+        self.connection.is_some_and(|connection| connection.vm_sends)
     }
 
     /// The next transfer.
@@ -122,18 +139,22 @@ impl Master {
         Transfer::Simple(DmaPiece { from, to, bytes: Bytes(self.chunk) })
     }
 
-    /// A piece of each page of a chunk, put one behind the other.
+    /// A piece of each page of a chunk, put one behind the other. The descriptors are scattered over
+    /// their pages: each lies in another page than the one before.
     fn linked(&self, at: u64) -> Transfer {
         let pages = self.chunk.div_ceil(PAGE);
+        let lists = (pages * self.descriptor).div_ceil(PAGE).max(1);
         let pieces = (0..pages).map(|page| {
             let left = self.chunk - page * PAGE;
-            DmaPiece {
+            let piece = DmaPiece {
                 from: Some(Pa(self.source + at + page * PAGE)),
                 to: Some(Pa(self.destination + (at / PAGE + page) * self.piece)),
                 bytes: Bytes(self.piece.min(left)),
-            }
+            };
+            let place = page % lists * PAGE + page / lists * self.descriptor;
+            (Pa(self.descriptors + place), piece)
         });
-        Transfer::Linked { descriptors: Pa(self.descriptors), pieces: pieces.collect() }
+        Transfer::Linked(pieces.collect())
     }
 }
 
@@ -152,7 +173,7 @@ mod tests {
             piece: Size(piece),
             pace: Nanos(0),
         };
-        let place = Place { engine: 0, channel: 1, owner: Owner(0), pages: Arc::from([]) };
+        let place = Place { engine: 0, channel: 1, owner: Owner(0), pages: DevicePages::default() };
         Master::new(&transfers, place, 1, size, Picos(0), 64)
     }
 
@@ -173,13 +194,13 @@ mod tests {
 
     #[test]
     fn a_linked_transfer_moves_a_piece_of_each_page() {
-        let Transfer::Linked { descriptors, pieces } =
-            master(Mode::Linked, 3 * PAGE, 3 * PAGE - 4090, 16).next()
+        let Transfer::Linked(list) = master(Mode::Linked, 3 * PAGE, 3 * PAGE - 4090, 16).next()
         else {
             panic!("not linked");
         };
         let first = 7 * PAGE;
-        assert_eq!(descriptors, Pa(first + 6 * PAGE));
+        let (descriptors, pieces): (Vec<_>, Vec<_>) = list.into_iter().unzip();
+        assert_eq!(descriptors, [0, 64, 128].map(|at| Pa(first + 6 * PAGE + at)));
         let bytes: Vec<_> = pieces.iter().map(|piece| piece.bytes.0).collect();
         assert_eq!(bytes, [16, 16, 6]);
         assert_eq!(pieces[1].from, Some(Pa(first + PAGE)));
@@ -187,10 +208,24 @@ mod tests {
     }
 
     #[test]
+    fn descriptors_lie_in_another_page_each_time() {
+        let size = 256 * PAGE;
+        let Transfer::Linked(list) = master(Mode::Linked, size, size, 16).next() else {
+            panic!("not linked");
+        };
+        let places: Vec<_> = list.iter().map(|(descriptor, _)| descriptor.0).collect();
+        assert!(places.windows(2).all(|pair| pair[0] / PAGE != pair[1] / PAGE));
+        let mut sorted = places.clone();
+        sorted.sort_unstable();
+        // They fill four pages without a hole.
+        assert!(sorted.windows(2).all(|pair| pair[1] == pair[0] + 64) && sorted.len() == 256);
+    }
+
+    #[test]
     fn one_sided_transfers_have_one_side() {
         let one = |mode| match master(mode, PAGE, PAGE, PAGE).next() {
             Transfer::Simple(DmaPiece { from, to, .. }) => (from.is_some(), to.is_some()),
-            Transfer::Linked { .. } => (false, false),
+            Transfer::Linked(_) => (false, false),
         };
         assert_eq!(one(Mode::ReadOnly), (true, false));
         assert_eq!(one(Mode::WriteOnly), (false, true));

@@ -3,7 +3,7 @@
 use crate::kernels;
 use std::sync::Arc;
 use weir_memory::{Access, AddressMap, Pa, Picos, recording::RecordedAccess};
-use weir_model::timing::{Workload, WorkloadKind, WorkloadPhase};
+use weir_model::timing::{Mode, Workload, WorkloadKind, WorkloadPhase};
 
 const LINE: u64 = 64;
 const PAGE: u64 = 4096;
@@ -26,6 +26,8 @@ pub(crate) struct Program {
     least: Picos,
     /// Whether each access waits for the one before.
     pub dependent: bool,
+    /// Whether each pass is a process of its own, of which no cache has a line when it starts.
+    pub starts_cold: bool,
     /// Cycles between two accesses, if the workload does not set them.
     pub cycles: u64,
 }
@@ -91,7 +93,18 @@ impl Program {
             workload.kind == WorkloadKind::Trace && trace.iter().any(|step| step.cycles > 0);
         let since = trace.iter().filter(|_| is_timed).map(|step| step.cycles).collect();
         let least = Picos::from_nanos(workload.gap.0);
-        Self { steps: steps.into(), at: 0, job, phases, phase: 0, since, least, dependent, cycles }
+        Self {
+            steps: steps.into(),
+            at: 0,
+            job,
+            phases,
+            phase: 0,
+            since,
+            least,
+            dependent,
+            starts_cold: workload.kind == WorkloadKind::Kernel,
+            cycles,
+        }
     }
 
     /// Whether the next step is the first of a pass.
@@ -133,19 +146,21 @@ impl Program {
     }
 }
 
-/// Each packet of a ring is read and copied: a line is read, then written behind the ring.
+/// Each packet of a ring is copied. One that came is read from the ring and written behind it; one
+/// that is to be sent is read from behind the ring and written to it.
 fn packets(workload: &Workload, place: impl Fn(u64) -> Pa) -> Vec<(Access, Pa)> {
     let size = workload.size.0;
     let packet = workload.transfers.as_ref().map_or(size, |transfers| transfers.chunk.0);
     let starts = (0..(size / packet).max(1)).map(|number| number * packet);
     let lines =
         |start: u64| (start / LINE..(start + packet).div_ceil(LINE)).map(|line| line * LINE);
-    // Where the device has the ring: see `Master`.
-    let ring = size.div_ceil(PAGE) * PAGE;
-    let copy = 2 * ring;
+    // Where the device writes its ring, or reads it: see `Master`.
+    let span = size.div_ceil(PAGE) * PAGE;
+    let sends = workload.transfers.as_ref().is_some_and(|its| its.mode == Mode::ReadOnly);
+    let (from, to) = if sends { (2 * span, 0) } else { (span, 2 * span) };
     starts
         .flat_map(lines)
-        .flat_map(|at| [(Access::Read, place(ring + at)), (Access::Write, place(copy + at))])
+        .flat_map(|at| [(Access::Read, place(from + at)), (Access::Write, place(to + at))])
         .collect()
 }
 

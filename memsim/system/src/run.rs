@@ -14,7 +14,6 @@ use crate::{
 };
 use broker::{Deed, Moving};
 use record::Counts;
-use std::sync::Arc;
 use weir_budget::Event as Step;
 use weir_budget::GroupBudget;
 use weir_memory::{
@@ -22,7 +21,7 @@ use weir_memory::{
     dma::DmaError,
     events::Events,
     hierarchy::Served,
-    system::{Answer, Issue},
+    system::{Answer, DevicePages, Issue},
 };
 use weir_model::timing::Workload;
 use weir_units::Nanos;
@@ -59,7 +58,7 @@ enum Event {
     Transfer(usize),
     /// A core's next pass is released.
     Release(usize),
-    /// A network device's sender may send a packet more.
+    /// The window of a network's connection has room for one more packet.
     Credit(usize),
     /// Something happens to a flow's packet.
     Flow(Deed),
@@ -94,6 +93,8 @@ struct Run<'a> {
     /// Lines of each VM at the end of the last slice.
     lines: Vec<u64>,
     begin: Picos,
+    /// Whether the run ends when all wanted marks are reached.
+    ends_early: bool,
 }
 
 /// Simulates a board.
@@ -132,6 +133,25 @@ pub fn run_to(
     Ok((run.finish(span, slice), marks))
 }
 
+/// Simulates a board until a VM has completed so many units, and returns when that was; `None` if
+/// it had not by the end of the span.
+///
+/// # Errors
+/// [`SimulationError`] if its memory can't be built for so many cores.
+pub fn run_until(
+    board: &SimulatedBoard,
+    span: Span,
+    vm: usize,
+    units: u64,
+) -> Result<Option<WorkMark>, SimulationError> {
+    let mut run = Run::new(board, span)?;
+    run.wanted = (vm, vec![(units, None)]);
+    run.ends_early = true;
+    run.start();
+    run.go_on(Picos::from_nanos(span.warm_up.0 + span.length.0));
+    Ok(run.wanted.1.pop().and_then(|(_, mark)| mark))
+}
+
 /// The DMA channels that work for the VMs.
 fn masters(board: &SimulatedBoard) -> Vec<Master> {
     let mut masters = Vec::new();
@@ -141,7 +161,10 @@ fn masters(board: &SimulatedBoard) -> Vec<Master> {
         else {
             continue;
         };
-        let pages: Arc<[u64]> = vm.pages.as_slice().into();
+        let pages = DevicePages {
+            physical: vm.pages.as_slice().into(),
+            device: vm.addresses.as_slice().into(),
+        };
         for index in 0..transfers.channels {
             let place =
                 Place { engine, channel: first + index, owner: Owner(owner), pages: pages.clone() };
@@ -238,7 +261,9 @@ impl<'a> Run<'a> {
         }
         let mut moving = None;
         if let Some(broker) = &board.broker {
-            let (pages, places) = broker.pages(&board.vms);
+            let (physical, places) = broker.pages(&board.vms);
+            // It uses physical addresses: each page lies at its own.
+            let pages = DevicePages { device: physical.clone(), physical };
             let refused = |error: DmaError| SimulationError(error.to_string());
             memory.map_channel(broker.engine, broker.channel, pages).map_err(refused)?;
             memory.pace(broker.engine, broker.channel, broker.pace).map_err(refused)?;
@@ -260,6 +285,7 @@ impl<'a> Run<'a> {
             begun: None,
             lines: Vec::new(),
             begin: Picos(0),
+            ends_early: false,
             board,
         })
     }
@@ -293,6 +319,9 @@ impl<'a> Run<'a> {
             let Some(now) = next.filter(|now| *now <= end) else {
                 break;
             };
+            if self.ends_early && self.wanted.1.iter().all(|(_, mark)| mark.is_some()) {
+                break;
+            }
             self.memory.advance(now, &mut |answer| answers.push(answer));
             for answer in answers.drain(..) {
                 self.answer(answer);
@@ -347,8 +376,13 @@ impl<'a> Run<'a> {
                 // The last lines of a job are on their way, or the next one was not released.
                 return;
             }
-            if self.begun.is_some() && program.begins() {
-                c.passes.begin(now);
+            if program.begins() {
+                if program.starts_cold {
+                    self.memory.discard(c.owner);
+                }
+                if self.begun.is_some() {
+                    c.passes.begin(now);
+                }
             }
             program.next()
         };

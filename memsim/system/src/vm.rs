@@ -22,6 +22,8 @@ pub(crate) struct Vm {
     pub traces: Traces,
     /// Its RAM, by the physical addresses of its pages.
     pub pages: Vec<u64>,
+    /// The addresses by which it and its devices access these pages.
+    pub addresses: Vec<u64>,
     /// The DMA engine that works for it, the first of its channels there, and the bytes of a
     /// descriptor.
     pub engine: Option<(usize, usize, u64)>,

@@ -130,7 +130,7 @@ fn what_can_not_be_simulated_is_left_out_or_refused() {
     assert!(!left_out.has_flows());
     assert!(left_out.flows_left_out().unwrap().contains("[dma] path"));
     let error = load("engine = \"gpu\"", &flows, "").unwrap_err();
-    assert!(error.contains("`gpu`") && error.contains("has: fpd, lpd"), "{error}");
+    assert!(error.contains("`gpu`") && error.contains("has: fpd, gem, lpd"), "{error}");
     let all = "workload = { kind = \"dma\", engine = \"lpd\", channels = 8, mode = \"simple\", \
                size = \"4KiB\" }";
     let error = load("engine = \"lpd\"", &flows, all).unwrap_err();

@@ -4,7 +4,9 @@
 use proptest::prelude::*;
 use std::{fs, path::Path};
 use weir_memory::Owner;
-use weir_simulator::{MemoryModel, Outcome, SimulatedBoard, Span, WorkMark, run, run_to};
+use weir_simulator::{
+    MemoryModel, Outcome, SimulatedBoard, Span, WorkMark, run, run_to, run_until,
+};
 use weir_units::Nanos;
 
 use crate::support::{board, board_of, load, memory, span, vm};
@@ -413,10 +415,11 @@ fn a_program_larger_than_its_ram_is_refused() {
         let small = vm("a", "[0]", "0-3", workload).replace("4MiB", memory_size);
         load(Path::new("system.toml"), &[small], &memory(&[])).err().unwrap_or_default()
     };
-    assert_eq!(of("2MiB"), "");
+    assert_eq!(of("3MiB"), "");
+    // Its data, the file that they come from, and its code.
     assert_eq!(
-        of("1MiB"),
-        "system.toml: a's workload goes through 1172KiB, and its RAM has 1MiB: write more \
+        of("2MiB"),
+        "system.toml: a's workload goes through 2600KiB, and its RAM has 2MiB: write more \
          `memory`, or another `kernel`"
     );
 }
@@ -458,6 +461,9 @@ fn marks_are_where_so_much_was_done() {
         let completed = vm.jobs.as_ref().map_or(vm.accesses, |jobs| jobs.ended);
         assert_eq!(units[1] - units[0], completed, "{}", vm.name);
     }
+    let walk = run_until(&board, span(500), 0, 500).unwrap();
+    assert_eq!(vec![walk], run_to(&board, span(500), 0, &[500]).unwrap().1);
+    assert_eq!(run_until(&board, span(500), 0, u64::MAX).unwrap(), None);
     let [begin, end] = outcome.vms[1].work;
     assert_eq!((begin.units, end.units), (25, 50));
     // 64 lines from the L1 each.

@@ -96,6 +96,30 @@ fn packets_come_as_fast_as_window_and_way_back_allow() {
 }
 
 #[test]
+fn a_sender_has_its_window_and_writes_before_the_device() {
+    let send = |more: &str| {
+        let device = format!(
+            "kind = \"network\", engine = \"gem\", direction = \"send\", size = \"64KiB\", {more}"
+        );
+        let outcome = one(&device, &[], 4000);
+        let written = jobs(&outcome).ended;
+        // The device has sent what was written, but for a packet at each end of the span.
+        assert!(outcome.vms[0].moved.abs_diff(written * 1500) <= 2 * 1500, "{written}");
+        (written, outcome)
+    };
+    let (one_packet, _) = send("window = \"1500B\", delay = \"96us\"");
+    assert!((35..=41).contains(&one_packet), "{one_packet}");
+    let (four, _) = send("window = \"6000B\", delay = \"96us\"");
+    assert!((156..=168).contains(&four), "{four}");
+    let (paced, outcome) = send("gap = \"40us\", deadline = \"20us\"");
+    assert!((99..=101).contains(&paced), "{paced}");
+    assert_eq!(jobs(&outcome).missed, 0);
+    // It reads and writes each line of a packet once.
+    let lines = outcome.vms[0].accesses / paced;
+    assert!((46..=52).contains(&lines), "{lines}");
+}
+
+#[test]
 fn keys_of_another_kind_are_refused_with_their_place() {
     let refusal = |workload: &str| {
         let vms = [vm("one", "[0]", "0-3", &format!("workload = {{ {workload} }}"))];
@@ -112,6 +136,7 @@ fn keys_of_another_kind_are_refused_with_their_place() {
         ("kind = \"profile\", phases = [{ accesses = 0 }]", "an integer from 1"),
         ("kind = \"network\", engine = \"lpd\", window = \"1KiB\"", "less than a packet"),
         ("kind = \"network\"", "needs `engine`"),
+        ("kind = \"dma\", engine = \"lpd\", direction = \"send\"", "has no `direction`"),
         ("kind = \"network\", engine = \"lpd\", period = \"1ms\"", "\"network\" has no `period`"),
         ("kind = \"latency\", deadline = \"1ms\"", "has a deadline, but no period"),
         ("kind = \"cyclictest\", period = \"0ns\"", "a period of 0"),

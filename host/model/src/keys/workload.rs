@@ -31,7 +31,7 @@ table! {
         /// accesses that each open another row of a bank, a recorded trace, the recorded accesses
         /// of a program that weir brings along, transfers of a DMA engine, during which the vCPUs
         /// do nothing, phases of other accesses, a thread that wakes for each period, or packets
-        /// from a network.
+        /// from or to a network.
         kind: WorkloadKind,
         /// Time from the start of a pass through the workload to the start of the next. Default:
         /// without a pause (cyclictest: "1ms").
@@ -41,6 +41,9 @@ table! {
         deadline: Option<At<Nanos>>,
         /// profile: what a vCPU does one after the other.
         phases: Option<At<Vec<At<Phase>>>>,
+        /// network: whether the device brings packets, or sends what a vCPU writes. Default:
+        /// "receive".
+        direction: Option<At<Direction>>,
         /// network: the bytes that the sender has in flight. Default: "64KiB".
         window: Option<At<Bytes>>,
         /// network: the bytes of a packet. Default: "1500B".
@@ -101,6 +104,14 @@ choice! {
 }
 
 choice! {
+    /// The direction of a network device's packets.
+    pub(crate) enum Direction {
+        Receive = "receive",
+        Send = "send",
+    }
+}
+
+choice! {
     /// The pattern of the accesses.
     pub enum WorkloadKind {
         /// Reads of lines in a random order, each one after the last has come (a pointer chase).
@@ -123,8 +134,8 @@ choice! {
         Profile = "profile",
         /// A thread that wakes for each period and walks through its lines.
         Cyclictest = "cyclictest",
-        /// A network device that brings packets, each of which a vCPU reads and copies; see
-        /// [`Network`](crate::timing::Network).
+        /// A network device that brings packets, each of which a vCPU reads and copies, or that
+        /// sends packets, each of which a vCPU writes; see [`Network`](crate::timing::Network).
         Network = "network",
     }
 }

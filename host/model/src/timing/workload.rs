@@ -2,8 +2,8 @@
 
 use crate::diagnostics::Code;
 use crate::document::Reader;
+use crate::keys::workload::{Direction, Order, Workload as Keys};
 pub use crate::keys::workload::{Mode, WorkloadKind};
-use crate::keys::workload::{Order, Workload as Keys};
 use crate::table::At;
 use std::ops::Range;
 use weir_units::{Bytes, Nanos};
@@ -23,12 +23,14 @@ pub struct WorkloadPhase {
     pub writes: u64,
 }
 
-/// A network device. Its packets come from a sender with a window, as a TCP connection's.
+/// A network device. Its packets come from a sender with a window, as a TCP connection's, or go from
+/// the VM, which is the sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Network {
     /// Bytes on their way: sent, and not yet known to be handled. At least a packet's.
     pub window: Bytes,
-    /// From the end of a packet's handling until the sender knows.
+    /// From the end of a packet's handling (of a packet that the VM sends, from its transfer's end)
+    /// until the sender knows.
     pub delay: Nanos,
 }
 
@@ -121,6 +123,7 @@ impl Reader<'_> {
             ("chunk", DMA, place(keys.chunk.as_ref())),
             ("piece", DMA, place(keys.piece.as_ref())),
             ("pace", ENGINE, place(keys.pace.as_ref())),
+            ("direction", NETWORK, place(keys.direction.as_ref())),
             ("window", NETWORK, place(keys.window.as_ref())),
             ("packet", NETWORK, place(keys.packet.as_ref())),
             ("delay", NETWORK, place(keys.delay.as_ref())),
@@ -211,10 +214,12 @@ impl Reader<'_> {
         let is_network = keys.kind == WorkloadKind::Network;
         let engine =
             keys.engine.as_ref().filter(|_| is_network || keys.kind == WorkloadKind::Dma)?;
-        let mode = keys
-            .mode
-            .as_ref()
-            .map_or(if is_network { Mode::WriteOnly } else { Mode::Simple }, |mode| mode.value);
+        let mode = keys.mode.as_ref().map(|mode| mode.value);
+        let mode = mode.unwrap_or(match &keys.direction {
+            _ if !is_network => Mode::Simple,
+            Some(At { value: Direction::Send, .. }) => Mode::ReadOnly,
+            _ => Mode::WriteOnly,
+        });
         let Keys { chunk, packet, piece, .. } = keys;
         let mut wrong = |place: &Range<usize>, message: String, help: &str| {
             self.fault(Code::Workload, place, message, help);

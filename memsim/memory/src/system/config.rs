@@ -59,6 +59,9 @@ pub struct DmaPort {
     pub engine: DmaConfig,
     /// Whether its accesses snoop the caches.
     pub coherent: bool,
+    /// Whether the second level, which must be a shared one, allocates the lines of a coherent
+    /// engine.
+    pub allocates: bool,
     /// How long a line takes its port, reads and writes apart: 16 ns for 64 B on 64 bits at 500
     /// MHz.
     pub line: Picos,
@@ -106,6 +109,12 @@ pub enum SystemError {
         /// The fault in it.
         error: DmaError,
     },
+    /// A DMA engine whose lines a shared second level is to allocate: there is none, or the engine
+    /// is not coherent.
+    NoAllocation {
+        /// The engine.
+        engine: usize,
+    },
     /// A DMA engine behind a TBU that is not there.
     NoTbu {
         /// The engine.
@@ -130,6 +139,10 @@ impl fmt::Display for SystemError {
             Self::Dram(error) => error.fmt(f),
             Self::Zero(what) => write!(f, "{what} is 0: give at least 1"),
             Self::Dma { engine, error } => write!(f, "DMA engine {engine}: {error}"),
+            Self::NoAllocation { engine } => write!(
+                f,
+                "DMA engine {engine} allocates lines: that needs a shared L2 and a coherent engine"
+            ),
             Self::NoTbu { engine, tbu } => {
                 write!(f, "DMA engine {engine} is behind TBU {tbu}, which is not described")
             }

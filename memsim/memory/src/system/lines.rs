@@ -11,7 +11,7 @@ use super::{
     blame::Charges,
     events::Event,
     interconnect::{Granted, Purpose, Transaction},
-    stage::{Miss, Pending},
+    stage::{Miss, Pending, Requester},
 };
 
 impl MemorySystem {
@@ -59,9 +59,18 @@ impl MemorySystem {
                 let free = now + self.config.caches.l2_cycle;
                 let s = &mut self.stages[stage];
                 s.free = free;
-                let mut waiting = self.cores[miss.core].iter_mut();
-                if let Some(waiting) = waiting.find(|waiting| waiting.line == miss.line) {
-                    s.served.charge(&mut waiting.charges, miss.at, now);
+                let charges = match miss.from {
+                    Requester::Core(core) => {
+                        let mut waiting = self.cores[core].iter_mut();
+                        let its = waiting.find(|waiting| waiting.line == miss.line);
+                        its.map(|waiting| &mut waiting.charges)
+                    }
+                    Requester::Device { number, .. } => {
+                        self.carried.get_mut(number).map(|carried| &mut carried.charges)
+                    }
+                };
+                if let Some(charges) = charges {
+                    s.served.charge(charges, miss.at, now);
                 }
                 s.served.note(now, Some(miss.owner));
                 if !s.has_waiting(now) {
@@ -75,14 +84,17 @@ impl MemorySystem {
 
     fn look_up_one(&mut self, stage: usize, miss: Miss, now: Picos) {
         let caches = self.config.caches;
-        let Miss { core, owner, line, served, read, writes, .. } = miss;
+        let Miss { from, owner, line, served, read, writes, .. } = miss;
+        let core = match from {
+            Requester::Core(core) => core,
+            Requester::Device { engine, number } => {
+                return self.look_up_device(stage, engine, number, now);
+            }
+        };
         if let Some(read) = read {
-            let charges = Charges::default();
-            let pending = Pending { line, owner, cores: vec![(core, now)], writes, charges };
-            self.stages[stage].take(owner);
-            let register = self.stages[stage].pending.add(pending);
-            self.send(Purpose::Miss(stage, register), stage, read, now + caches.l2_miss);
-            return;
+            let (cores, charges) = (vec![(core, now)], Charges::default());
+            let pending = Pending { line, owner, cores, devices: Vec::new(), writes, charges };
+            return self.read_line(stage, pending, read, now);
         }
         for write in writes {
             self.write_back(stage, write, now + caches.l2_miss);
@@ -98,7 +110,21 @@ impl MemorySystem {
         self.events.add(now + latency, Event::Answer(core, line));
     }
 
-    fn write_back(&mut self, stage: usize, moved: MovedLine, at: Picos) {
+    /// Takes a register for a line and reads it.
+    pub(super) fn read_line(
+        &mut self,
+        stage: usize,
+        pending: Pending,
+        read: MovedLine,
+        now: Picos,
+    ) {
+        self.stages[stage].take(pending.owner);
+        let register = self.stages[stage].pending.add(pending);
+        let at = now + self.config.caches.l2_miss;
+        self.send(Purpose::Miss(stage, register), stage, read, at);
+    }
+
+    pub(super) fn write_back(&mut self, stage: usize, moved: MovedLine, at: Picos) {
         self.stages[stage].write_backs += 1;
         self.stages[stage].take(moved.owner);
         self.send(Purpose::WriteBack(stage), stage, moved, at);
@@ -148,7 +174,7 @@ impl MemorySystem {
         }
     }
 
-    fn arm_port(&mut self, channel: usize, at: Picos) {
+    pub(super) fn arm_port(&mut self, channel: usize, at: Picos) {
         if let Some(at) = self.interconnect.arm(channel, at) {
             self.events.add(at, Event::Grant(channel));
         }
@@ -158,12 +184,21 @@ impl MemorySystem {
         if !self.interconnect.disarm(channel, now) {
             return;
         }
-        let memory = &self.memories[channel];
-        let room = [false, true].map(|write| {
-            memory.channel.room(write).saturating_sub(memory.coming[usize::from(write)])
-        });
+        let room = match self.memories.get(channel) {
+            Some(memory) => [false, true].map(|write| {
+                memory.channel.room(write).saturating_sub(memory.coming[usize::from(write)])
+            }),
+            None => [self.stages[0].device_room(); 2],
+        };
         let timing = self.config.interconnect;
         match self.interconnect.grant(channel, now, timing.line, room) {
+            Granted::Go(number, behind) if channel == self.memories.len() => {
+                self.to_caches(number, channel, now);
+                self.arm_port(channel, self.interconnect.port_free(channel));
+                if let Some(behind) = behind {
+                    self.arm_port(behind, now);
+                }
+            }
             Granted::Go(number, behind) => {
                 if let Some(transaction) = self.transactions.get_mut(number) {
                     self.memories[channel].coming[usize::from(transaction.write)] += 1;
@@ -314,6 +349,10 @@ impl MemorySystem {
                     waiting.charges.join(&pending.charges, since);
                 }
                 self.events.add(now + caches.fill, Event::Answer(core, pending.line));
+            }
+            for (number, since) in pending.devices {
+                self.carried[number].charges.join(&pending.charges, since);
+                self.events.add(now, Event::Data(number));
             }
         }
         self.arm_stage(stage);

@@ -31,7 +31,7 @@ use crate::{
 };
 use events::{Event, Slab};
 use interconnect::{Interconnect, Master, Transaction};
-use stage::{Miss, Stage};
+use stage::{Miss, Requester, Stage};
 use std::sync::Arc;
 
 /// The outcome of an access.
@@ -110,6 +110,17 @@ struct DmaWork {
     walk: Option<(Walk, usize)>,
 }
 
+/// What a DMA channel sees as memory, in pages of 4 KiB; what lies behind the last is the first
+/// again.
+#[derive(Clone, Debug, Default)]
+pub struct DevicePages {
+    /// The physical addresses of the pages. Without any, offsets are physical addresses.
+    pub physical: Arc<[u64]>,
+    /// The addresses by which the device accesses them, which index the TLB of a TBU. Without any,
+    /// these are the offsets.
+    pub device: Arc<[u64]>,
+}
+
 /// A memory system. See the [module](self).
 #[derive(Clone, Debug)]
 pub struct MemorySystem {
@@ -121,14 +132,15 @@ pub struct MemorySystem {
     events: Events<Event>,
     cores: Vec<Vec<Outstanding>>,
     stages: Vec<Stage>,
+    /// Its ports are those of the DRAM channels, and behind them that of the caches.
     interconnect: Interconnect,
     transactions: Slab<Transaction>,
     /// Of each transaction, under its number.
     carried: Vec<Carried>,
     memories: Vec<Memory>,
     engines: Vec<Engine>,
-    /// Of each engine's channels: the physical pages of what the channel sees as memory.
-    pages: Vec<Vec<Option<Arc<[u64]>>>>,
+    /// Of each engine's channels: the pages of what the channel sees as memory.
+    pages: Vec<Vec<DevicePages>>,
     dma_work: Slab<DmaWork>,
     tbus: Vec<Tbu>,
     done: Vec<Done>,
@@ -164,7 +176,8 @@ impl MemorySystem {
             .map_err(SystemError::Dram)?;
         let channels = 1 << map.fields().channel.len();
         let private = config.hierarchy.l2.is_some_and(|l2| l2.sharing == L2Sharing::Private);
-        let stages = vec![Stage::new(cores, owners); if private { cores } else { 1 }];
+        let stages =
+            vec![Stage::new(cores, config.dma.len(), owners); if private { cores } else { 1 }];
         let mut tbus = Vec::new();
         for (tbu, &tlb) in config.tbus.iter().enumerate() {
             let new = Tbu::new(tlb, owners).map_err(|error| SystemError::Tbu { tbu, error })?;
@@ -181,6 +194,10 @@ impl MemorySystem {
             {
                 return Err(SystemError::NoTbu { engine, tbu });
             }
+            let shared = config.hierarchy.l2.is_some_and(|l2| l2.sharing == L2Sharing::Shared);
+            if port.allocates && !(shared && port.coherent) {
+                return Err(SystemError::NoAllocation { engine });
+            }
             engines.push(new);
             masters.push(Master { line: port.line, regulator: port.qos.map(QosRegulator::new) });
         }
@@ -190,7 +207,7 @@ impl MemorySystem {
             line_shift: config.hierarchy.l1d.line.0.trailing_zeros(),
             events: Events::default(),
             cores: vec![Vec::new(); cores],
-            interconnect: Interconnect::new(masters, channels, config.interconnect.clock),
+            interconnect: Interconnect::new(masters, channels + 1, config.interconnect.clock),
             transactions: Slab::new(),
             carried: vec![],
             memories: vec![
@@ -202,7 +219,11 @@ impl MemorySystem {
                 };
                 channels
             ],
-            pages: config.dma.iter().map(|port| vec![None; port.engine.channels]).collect(),
+            pages: config
+                .dma
+                .iter()
+                .map(|port| vec![DevicePages::default(); port.engine.channels])
+                .collect(),
             dma_work: Slab::new(),
             done: Vec::new(),
             waits: Waits::new(owners),
@@ -344,7 +365,8 @@ impl MemorySystem {
         self.cores[core].push(Outstanding { line, owner, since: now, served, charges, tokens });
         let at = now + l1_hit;
         let stage = self.stage_of(core);
-        self.stages[stage].push(Miss { core, owner, line, served, read, writes, at });
+        let from = Requester::Core(core);
+        self.stages[stage].push(Miss { from, owner, line, served, read, writes, at });
         self.arm_stage(stage);
         Issue::Pending
     }
@@ -371,9 +393,8 @@ impl MemorySystem {
         Ok(())
     }
 
-    /// Sets the physical pages, of 4 KiB each, of what a DMA channel sees as memory from address 0
-    /// on; what lies behind the last is the first again. Without it, and with none, its addresses
-    /// are physical ones.
+    /// Sets the pages of what a DMA channel sees as memory from offset 0 on. Without it, and with
+    /// none, its addresses are physical ones.
     ///
     /// # Errors
     /// [`DmaError::NoChannel`] if there is no such engine or channel.
@@ -381,11 +402,11 @@ impl MemorySystem {
         &mut self,
         engine: usize,
         channel: usize,
-        pages: Arc<[u64]>,
+        pages: DevicePages,
     ) -> Result<(), DmaError> {
         let channels = self.pages.get_mut(engine).ok_or(DmaError::NoChannel(channel))?;
         let place = channels.get_mut(channel).ok_or(DmaError::NoChannel(channel))?;
-        *place = (!pages.is_empty()).then_some(pages);
+        *place = pages;
         Ok(())
     }
 
@@ -401,6 +422,12 @@ impl MemorySystem {
     /// [`DmaError::NoChannel`] if there is no such engine or channel.
     pub fn pace(&mut self, engine: usize, channel: usize, pace: Picos) -> Result<(), DmaError> {
         self.engines.get_mut(engine).ok_or(DmaError::NoChannel(channel))?.pace(channel, pace)
+    }
+
+    /// Takes all lines of an owner from the caches, without writing them back: what it accesses from
+    /// now on counts as other memory. Lines that are on their way still come.
+    pub fn discard(&mut self, owner: Owner) {
+        self.hierarchy.discard(owner);
     }
 
     /// When something happens next, if nothing is issued before; `None` if all is idle.

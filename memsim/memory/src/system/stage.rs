@@ -10,10 +10,20 @@ use crate::{
 
 use super::{blame, events::Slab};
 
-/// A miss of a first level on its way through the second.
+/// The origin of a request to a second level.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Requester {
+    /// A core.
+    Core(usize),
+    /// A DMA engine, with the number of its line's transaction.
+    Device { engine: usize, number: usize },
+}
+
+/// A request to a second level: a miss of a first level, or a line of a coherent DMA engine, which
+/// has neither `read` nor `writes` before it is looked up.
 #[derive(Clone, Debug)]
 pub(super) struct Miss {
-    pub core: usize,
+    pub from: Requester,
     pub owner: Owner,
     pub line: u64,
     pub served: Served,
@@ -33,15 +43,21 @@ pub(super) struct Pending {
     pub owner: Owner,
     /// Cores that wait for it, and since when.
     pub cores: Vec<(usize, Picos)>,
+    /// Transactions of DMA engines that wait for it, and since when.
+    pub devices: Vec<(usize, Picos)>,
     pub writes: Vec<MovedLine>,
     pub charges: blame::Charges,
 }
 
-/// A second-level cache: its queue from each core, and its buffers.
+/// Lines of an engine that wait at a second level at most; further ones wait at the interconnect.
+const DEVICE_LINES: usize = 8;
+
+/// A second-level cache: its queue from each core and each DMA engine, and its buffers.
 #[derive(Clone, Debug)]
 pub(super) struct Stage {
     queues: Vec<VecDeque<Miss>>,
-    /// The core that is asked first.
+    cores: usize,
+    /// The queue that is asked first.
     next: usize,
     /// No lookup before.
     pub free: Picos,
@@ -62,9 +78,10 @@ pub(super) struct Stage {
 }
 
 impl Stage {
-    pub fn new(cores: usize, owners: usize) -> Self {
+    pub fn new(cores: usize, engines: usize, owners: usize) -> Self {
         Self {
-            queues: vec![VecDeque::new(); cores],
+            queues: vec![VecDeque::new(); cores + engines],
+            cores,
             next: 0,
             free: Picos(0),
             pending: Slab::new(),
@@ -79,7 +96,17 @@ impl Stage {
     }
 
     pub fn push(&mut self, miss: Miss) {
-        self.queues[miss.core].push_back(miss);
+        let queue = match miss.from {
+            Requester::Core(core) => core,
+            Requester::Device { engine, .. } => self.cores + engine,
+        };
+        self.queues[queue].push_back(miss);
+    }
+
+    /// How many more lines of any one DMA engine it takes.
+    pub fn device_room(&self) -> usize {
+        let devices = self.queues[self.cores..].iter();
+        DEVICE_LINES.saturating_sub(devices.map(VecDeque::len).max().unwrap_or(0))
     }
 
     /// When the first of all requests has come or will come.
@@ -87,13 +114,13 @@ impl Stage {
         self.queues.iter().filter_map(|queue| queue.front()).map(|miss| miss.at).min()
     }
 
-    /// The next request that is here, round robin over the cores.
+    /// The next request that is here, round robin over the cores and engines.
     pub fn pop(&mut self, now: Picos) -> Option<Miss> {
-        let cores = self.queues.len();
+        let queues = self.queues.len();
         let here = |queue: &VecDeque<Miss>| queue.front().is_some_and(|miss| miss.at <= now);
-        let core = (self.next..cores).chain(0..self.next).find(|&core| here(&self.queues[core]))?;
-        self.next = (core + 1) % cores;
-        self.queues[core].pop_front()
+        let next = (self.next..queues).chain(0..self.next).find(|&at| here(&self.queues[at]))?;
+        self.next = (next + 1) % queues;
+        self.queues[next].pop_front()
     }
 
     pub fn find_pending(&mut self, line: u64) -> Option<&mut Pending> {

@@ -10,8 +10,10 @@ use crate::{
 
 use super::{
     Answer, CacheTiming, DmaWork, MemorySystem,
+    blame::Charges,
     events::Event,
     interconnect::{Purpose, Transaction},
+    stage::{Miss, Pending, Requester},
 };
 
 impl MemorySystem {
@@ -29,7 +31,9 @@ impl MemorySystem {
             let walk = port.smmu.and_then(|(tbu, stream, tables)| {
                 let DmaTransaction { owner, pa, channel, .. } = transaction;
                 let stream = StreamId(stream.0 + channel as u16);
-                match self.tbus[tbu].translate(stream, owner, pa.0, tables) {
+                let pages = self.pages[engine].get(channel);
+                let iova = pages.map_or(pa.0, |pages| page_address(&pages.device, pa.0));
+                match self.tbus[tbu].translate(stream, owner, iova, tables) {
                     Translation::Hit => None,
                     Translation::Walk(walk) => Some((walk, 0)),
                 }
@@ -77,54 +81,90 @@ impl MemorySystem {
         let Some(work) = self.dma_work.get_mut(number) else { return };
         let DmaWork { engine, transaction, .. } = *work;
         let DmaTransaction { owner, write, pa, bytes, channel } = transaction;
-        let pages = self.pages[engine].get(channel).cloned().flatten();
+        let pages = self.pages[engine].get(channel).map(|pages| pages.physical.clone());
         let first = pa.0 >> self.line_shift;
         let last = (pa.0 + bytes.0.max(1) - 1) >> self.line_shift;
         work.left = last - first + 1;
-        let coherent = self.config.dma[engine].coherent;
+        let port = self.config.dma[engine];
         let master = self.stages.len() + engine;
-        let mut counted = false;
-        for line in first..=last {
+        for at in first..=last {
             let line = match &pages {
-                Some(pages) => physical(pages, line << self.line_shift) >> self.line_shift,
-                None => line,
+                Some(pages) => page_address(pages, at << self.line_shift) >> self.line_shift,
+                None => at,
             };
-            let moved = MovedLine { line, owner, write };
-            let cached = coherent && {
-                let served = self.hierarchy.device_access(owner, write, line);
-                self.hierarchy.take_moved().for_each(drop);
-                served != Served::Memory
-            };
-            let first = !cached && !counted;
-            counted |= !cached;
+            // Without allocation, the state of the caches changes when the access is made.
+            let cached = port.coherent
+                && (port.allocates || {
+                    let served = self.hierarchy.device_access(owner, write, line);
+                    self.hierarchy.take_moved().for_each(drop);
+                    served != Served::Memory
+                });
             let pa = Pa(line << self.line_shift);
+            let channel = (self.map.locate(pa).bank / self.banks_per_channel) as usize;
             let transaction = Transaction {
                 purpose: Purpose::Dma(number),
                 master,
-                channel: (self.map.locate(pa).bank / self.banks_per_channel) as usize,
+                channel: if cached { self.memories.len() } else { channel },
                 pa,
-                owner: moved.owner,
+                owner,
                 write,
-                first,
+                first: at == first,
                 at: now,
             };
-            if cached {
-                let CacheTiming { l2_cycle, l2_hit, .. } = self.config.caches;
-                let line = self.carry(transaction, l2_hit);
-                // It takes a lookup's time from the cores.
-                let stage = &mut self.stages[0];
-                let at = stage.free.max(now);
-                stage.free = at + l2_cycle;
-                stage.served.charge(&mut self.carried[line].charges, now, at);
-                stage.served.note(at, Some(owner));
-                if !stage.has_waiting(now) {
-                    stage.served.note(stage.free, None);
-                }
-                self.events.add(at + l2_hit, Event::Data(line));
-            } else {
-                let line = self.carry(transaction, self.unloaded_line(write));
-                self.events.add(now, Event::Enqueue(line));
-            }
+            let least = if cached { self.config.caches.l2_hit } else { self.unloaded_line(write) };
+            let line = self.carry(transaction, least);
+            self.events.add(now, Event::Enqueue(line));
+        }
+    }
+
+    /// A line of a coherent DMA engine has passed the interconnect to the caches.
+    pub(super) fn to_caches(&mut self, number: usize, port: usize, now: Picos) {
+        let Some(transaction) = self.transactions.get(number) else { return };
+        let Transaction { master, owner, pa, at, .. } = *transaction;
+        let charges = Some(&mut self.carried[number].charges);
+        self.interconnect.charge(port, charges, owner, at, now);
+        let from = Requester::Device { engine: master - self.stages.len(), number };
+        let (line, served) = (pa.0 >> self.line_shift, Served::L2);
+        let writes = Vec::new();
+        self.stages[0].push(Miss { from, owner, line, served, read: None, writes, at: now });
+        self.arm_stage(0);
+    }
+
+    /// The second level looks a line of a coherent DMA engine up.
+    pub(super) fn look_up_device(
+        &mut self,
+        stage: usize,
+        engine: usize,
+        number: usize,
+        now: Picos,
+    ) {
+        // There is room for another one.
+        self.arm_port(self.memories.len(), now);
+        let CacheTiming { l2_hit, l2_miss, .. } = self.config.caches;
+        let Some(&Transaction { owner, write, pa, .. }) = self.transactions.get(number) else {
+            return;
+        };
+        let line = pa.0 >> self.line_shift;
+        if !self.config.dma[engine].allocates {
+            self.events.add(now + l2_hit, Event::Data(number));
+            return;
+        }
+        self.hierarchy.device_allocate(owner, write, line);
+        let (writes, reads): (Vec<_>, Vec<_>) =
+            self.hierarchy.take_moved().partition(|moved| moved.write);
+        let waiting = (number, now);
+        if let Some(read) = reads.first() {
+            self.carried[number].least = l2_miss + self.unloaded_line(false);
+            let (devices, charges) = (vec![waiting], Charges::default());
+            let pending = Pending { line, owner, cores: Vec::new(), devices, writes, charges };
+            return self.read_line(stage, pending, *read, now);
+        }
+        for write in writes {
+            self.write_back(stage, write, now + l2_miss);
+        }
+        match self.stages[stage].find_pending(line) {
+            Some(pending) => pending.devices.push(waiting),
+            None => self.events.add(now + l2_hit, Event::Data(number)),
         }
     }
 
@@ -142,9 +182,11 @@ impl MemorySystem {
     }
 }
 
-/// Where a device's address lies: in these pages of 4 KiB, again and again.
-fn physical(pages: &[u64], address: u64) -> u64 {
+/// The address of an offset into these pages of 4 KiB, again and again; of none, the offset.
+fn page_address(pages: &[u64], offset: u64) -> u64 {
     const PAGE: u64 = 4096;
-    let page = (address / PAGE) % (pages.len() as u64).max(1);
-    pages.get(page as usize).copied().unwrap_or(0) + address % PAGE
+    if pages.is_empty() {
+        return offset;
+    }
+    pages[(offset / PAGE % pages.len() as u64) as usize] + offset % PAGE
 }

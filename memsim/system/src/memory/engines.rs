@@ -36,11 +36,19 @@ pub struct EngineSettings {
     /// Reads and writes on their way, over all channels.
     reads: usize,
     writes: usize,
+    /// The same of one channel. Default: as many as the engine.
+    channel_reads: Option<usize>,
+    channel_writes: Option<usize>,
     /// From a transfer's start to its first transaction.
     setup_ns: u64,
+    /// From the end of a piece of a linked transfer to the next piece's first transaction.
+    next_piece_ns: u64,
     /// Bytes of a piece's descriptors.
     descriptor: u64,
     coherent: bool,
+    /// Whether the shared L2 allocates the lines of a coherent engine.
+    #[serde(default)]
+    allocates: bool,
     /// The unit that translates its addresses.
     tbu: Option<String>,
     /// QoS-400: transactions of a direction in 4096 clocks; 0 regulates nothing.
@@ -95,6 +103,7 @@ impl<'a> Engines<'a> {
         DmaPort {
             engine: engine.config(),
             coherent: engine.coherent,
+            allocates: engine.allocates,
             line: Picos(LINE * 8 / engine.port_bits * engine.clock_ps + engine.line_overhead_ps),
             qos: (engine.qos > 0).then_some(rate),
             smmu: tbu,
@@ -135,7 +144,7 @@ impl<'a> Engines<'a> {
                 && engine.reads.max(engine.writes) <= 1024
                 && engine.qos < 1 << 12
                 && engine.qos_hold <= 1 << 20
-                && engine.setup_ns <= 1_000_000
+                && engine.setup_ns.max(engine.next_piece_ns) <= 1_000_000
                 && engine.line_overhead_ps <= 1_000_000
                 && self.engines.len() <= 64;
             if !small || engine.descriptor == 0 {
@@ -186,8 +195,17 @@ impl EngineSettings {
             burst: Bytes(self.burst),
             reads: self.reads,
             writes: self.writes,
+            channel_reads: match self.channel_reads {
+                Some(reads) => reads,
+                None => self.reads,
+            },
+            channel_writes: match self.channel_writes {
+                Some(writes) => writes,
+                None => self.writes,
+            },
             buffer: Bytes(self.buffer),
             setup: Picos::from_nanos(self.setup_ns),
+            next_piece: Picos::from_nanos(self.next_piece_ns),
             descriptor: Bytes(self.descriptor),
         }
     }
