@@ -5,8 +5,7 @@
 //! packets use again.
 
 use super::file::Trace;
-use crate::REPORT;
-use serde_json::Value;
+use crate::run::read_report;
 use std::{collections::BTreeMap, io::Read, path::Path};
 use weir_image::Result;
 use weir_trace::record::{Record, RecordKind};
@@ -83,10 +82,9 @@ impl PacketNumbers {
 /// in the trace; empty if the run left no report.
 #[must_use]
 pub fn flow_names(path: &Path) -> Vec<String> {
-    let report = weir_model::read_regular(&path.with_file_name(REPORT)).unwrap_or_default();
-    let report: Value = serde_json::from_slice(&report).unwrap_or_default();
-    let flows = report["flows"].as_array().into_iter().flatten();
-    flows.map(|flow| flow["name"].as_str().unwrap_or("?").to_owned()).collect()
+    let report = read_report(path.parent().unwrap_or(Path::new(".")));
+    report
+        .map_or_else(|_| Vec::new(), |report| report.flows.into_iter().map(|it| it.name).collect())
 }
 
 /// Returns the numbers of the packets of a run, which is named by its directory or its trace.
