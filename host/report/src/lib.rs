@@ -29,11 +29,9 @@ mod units;
 pub mod why;
 
 pub use json::{JSON_VERSION, Json, versioned};
-pub use page::{
-    RunFiles, comparison_page, console_log, plan_page, plan_svg, read_report, read_run_file,
-    run_page,
-};
+pub use page::{RunFiles, comparison_page, console_log, plan_page, plan_svg, run_page};
 pub use picture::Picture;
+pub use run::{read_report, read_run_file};
 pub use table::{TextTable, columns, fitted, paragraph, paragraphs, table, wrap};
 
 /// The name of the summary in the directory of a run.

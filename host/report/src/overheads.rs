@@ -1,12 +1,12 @@
 //! The durations of the phases of packets in a run, as in Table II of rt-virtio.
 
 use crate::{
+    run::RunFacts,
     table::table,
     trace::{file::Trace, words},
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt::{self, Write as _},
@@ -433,25 +433,23 @@ impl fmt::Display for MeasuredOverheads {
     }
 }
 
-/// Where the overheads of a run come from, as its `run.json` has it.
-fn origin(run: &Value) -> Origin {
-    let text = |key: &str| run[key].as_str().map(str::to_owned);
-    let words: Vec<_> =
-        run["command"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
-    let platform = words.windows(2).find(|pair| pair[0] == "--platform");
+/// Returns where the overheads of a run come from.
+fn origin(run: &RunFacts) -> Origin {
+    let platform = run.command.windows(2).find(|pair| pair[0] == "--platform");
     let platform = platform.map_or_else(String::new, |pair| format!(" {}", pair.join(" ")));
-    let system = run["system"].as_str().unwrap_or("?");
-    let day = text("started").map(|time| time.split('T').next().unwrap_or_default().to_owned());
-    let emulator = run["qemu"].as_str().map(|text| {
+    let system = run.system.as_deref().unwrap_or("?");
+    let day = |time: &String| time.split('T').next().unwrap_or_default().to_owned();
+    let emulator = run.qemu.as_ref().map(|text| {
         // QEMU emulator version 7.2.22 (Debian 1:7.2+dfsg-7+deb12u18)
         let version = text.strip_prefix("QEMU emulator version ").unwrap_or(text);
         format!("QEMU {}", version.split(' ').next().unwrap_or(version))
     });
+    let board = || run.serial.as_ref().map(|line| format!("board at {line}"));
     Origin {
         command: format!("weir run {system}{platform}"),
-        build: text("hypervisor_build"),
-        date: day,
-        machine: emulator.or_else(|| text("serial").map(|line| format!("board at {line}"))),
+        build: run.hypervisor_build.clone(),
+        date: run.started.as_ref().map(day),
+        machine: emulator.or_else(board),
     }
 }
 
@@ -464,10 +462,8 @@ pub fn measured(path: &Path) -> Result<(MeasuredOverheads, Origin)> {
     let mut trace = Trace::open(path)?;
     let directory = if path.is_dir() { Some(path) } else { path.parent() };
     // A trace alone, without what else its run left, is of unknown time.
-    let run =
-        directory.and_then(|directory| weir_model::read_regular(&directory.join("run.json")).ok());
-    let run: Value = run.and_then(|run| serde_json::from_slice(&run).ok()).unwrap_or_default();
-    let overheads = MeasuredOverheads::of(&mut trace, run["qemu"].is_string())?;
+    let run = directory.and_then(RunFacts::read).unwrap_or_default();
+    let overheads = MeasuredOverheads::of(&mut trace, run.qemu.is_some())?;
     Ok((overheads, origin(&run)))
 }
 

@@ -1,5 +1,5 @@
 use super::*;
-use serde_json::json;
+use serde_json::{Value, json};
 use weir_model::{Catalog, SystemFile};
 
 fn overheads(copies: &[(u64, u64)]) -> MeasuredOverheads {

@@ -2,28 +2,23 @@
 
 use super::trace::TraceView;
 use crate::{
-    JSON_VERSION, REPORT,
     plan::{PLAN, SystemPlan},
-    run::{RunFacts, RunReport},
+    run::{RunFacts, RunReport, read_json, read_report},
     trace::file::{self, Trace},
 };
-use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde::Serialize;
 use std::{
     fs,
     io::{Read as _, Seek as _, SeekFrom},
     path::{Path, PathBuf},
 };
-use weir_image::{Failure, Result};
-use weir_model::{open_regular, read_text};
+use weir_image::Result;
+use weir_model::open_regular;
 
-/// The longest `report.json` or `run.json`, in bytes: longer files are refused.
-const LONGEST: u64 = 64 << 20;
 /// The lines of a console that a page has.
 const LINES: usize = 20;
 /// The bytes of a console in which these lines are searched.
 const TAIL: u64 = 8192;
-/// The name of what depends on the host in the directory of a run.
-const FACTS: &str = "run.json";
 
 /// The files of a run, for [`run_page`](crate::run_page).
 #[derive(Clone, Debug)]
@@ -63,38 +58,6 @@ pub fn console_log(vm: &str) -> String {
     if ["hypervisor", "qemu"].contains(&vm) { format!("{vm}.vm.log") } else { format!("{vm}.log") }
 }
 
-/// The version of a JSON result.
-#[derive(Debug, Deserialize)]
-struct Version {
-    version: u32,
-}
-
-/// Returns the report of a run, which is named by its directory.
-///
-/// # Errors
-///
-/// The call is wrong if there is no `report.json`, or if it is damaged or of another version.
-pub fn read_report(directory: &Path) -> Result<RunReport> {
-    let text = read_run_file(directory, REPORT)?;
-    let path = directory.join(REPORT);
-    let damaged = |error| {
-        Failure::call(format!("{} is damaged: {error}; run the system again", path.display()))
-    };
-    let Version { version } = serde_json::from_str(&text).map_err(damaged)?;
-    if version != JSON_VERSION {
-        return Err(Failure::call(format!(
-            "{} is of version {version}, and this weir reads {JSON_VERSION}; run the system again",
-            path.display()
-        )));
-    }
-    serde_json::from_str(&text).map_err(damaged)
-}
-
-/// Returns a JSON file of a run; none if it is missing or damaged.
-fn read_json<T: DeserializeOwned>(directory: &Path, name: &str) -> Option<T> {
-    serde_json::from_str(&read_run_file(directory, name).ok()?).ok()
-}
-
 impl RunFiles {
     /// Reads the files in the directory of a run.
     ///
@@ -116,7 +79,7 @@ impl RunFiles {
         };
         Ok(Self {
             run,
-            facts: read_json(directory, FACTS),
+            facts: RunFacts::read(directory),
             plan: read_json(directory, PLAN),
             consoles,
             has_trace,
@@ -139,22 +102,6 @@ impl RunFiles {
         let files = files.map(|entry| entry.path());
         files.filter(|path| path.extension().is_none_or(|suffix| suffix != "html")).collect()
     }
-}
-
-/// Reads a text that a run writes into its directory when it ends.
-///
-/// # Errors
-///
-/// The call is wrong if the file is missing, longer than 64 MiB or not UTF-8.
-pub fn read_run_file(directory: &Path, name: &str) -> Result<String> {
-    let path = directory.join(name);
-    read_text(&path, LONGEST).map_err(|error| {
-        Failure::call(format!(
-            "cannot read {}: {error}; a run writes this file when it ends: the run still goes on, \
-             was killed, or is of an older weir",
-            path.display()
-        ))
-    })
 }
 
 /// Reads the end of a console.

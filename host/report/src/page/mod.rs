@@ -11,7 +11,7 @@ mod tests;
 mod trace;
 
 use crate::{figure::Figure, plan::SystemPlan, units};
-pub use files::{RunFiles, console_log, read_report, read_run_file};
+pub use files::{RunFiles, console_log};
 use minijinja::{
     Environment, Error, Output, State, UndefinedBehavior, Value, context, escape_formatter,
 };

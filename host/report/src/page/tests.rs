@@ -1,6 +1,7 @@
 use super::{files::ConsoleTail, trace::TraceView, *};
 use crate::{
     plan::{PlannedCore, PlannedFlow, PlannedShare, PlannedVm},
+    read_report,
     run::{
         BudgetFinding, Clock, ConsoleCounts, CoreRun, DeniedOperation, End, EngineRun, Expected,
         FaultReport, Finding, FlowRun, FrameCounts, InterruptFinding, Latency, LatencyBucket,

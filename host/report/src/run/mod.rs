@@ -7,6 +7,7 @@ mod facts;
 mod fault;
 mod finding;
 mod flow;
+mod read;
 mod report;
 mod vm;
 
@@ -15,5 +16,7 @@ pub use facts::{GuestPackage, OverheadOrigin, RunFacts, TraceSize};
 pub use fault::{DeniedOperation, FAULTS_LISTED, FaultReport, RefusedDma};
 pub use finding::{BudgetFinding, Clock, Finding, InterruptFinding, Latency, TaskFinding};
 pub use flow::{FlowRun, LatencyBucket};
+pub(crate) use read::read_json;
+pub use read::{read_report, read_run_file};
 pub use report::{CoreRun, Counted, End, RunReport, Totals};
 pub use vm::{ConsoleCounts, Expected, FrameCounts, State, VcpuRun, VmRun};

@@ -4,6 +4,7 @@
 //! by time and of one time by core; all little endian. A record is as it was in its core's ring
 //! ([`weir_trace::record`]) but for its sequence number, which its core replaces.
 
+use crate::run::read_report;
 use std::{
     collections::BTreeMap,
     fs::File,
@@ -280,7 +281,7 @@ impl RecordedTrace {
                 path.display()
             ))
         })?;
-        trace.facts.flows = super::packets::flow_names(&path);
+        trace.facts.flows = flow_names(&path);
         Ok(trace)
     }
 }
@@ -438,3 +439,11 @@ impl<R: Read> Trace<R> {
 
 #[cfg(test)]
 pub(crate) mod tests;
+
+/// Returns the names of the flows of a run, whose trace is at `path`, in the order of their numbers
+/// in the trace; empty if the run left no report.
+fn flow_names(path: &Path) -> Vec<String> {
+    let report = read_report(path.parent().unwrap_or(Path::new(".")));
+    report
+        .map_or_else(|_| Vec::new(), |report| report.flows.into_iter().map(|it| it.name).collect())
+}

@@ -5,8 +5,6 @@
 //! packets use again.
 
 use super::file::Trace;
-use crate::REPORT;
-use serde_json::Value;
 use std::{collections::BTreeMap, io::Read, path::Path};
 use weir_image::Result;
 use weir_trace::record::{Record, RecordKind};
@@ -77,16 +75,6 @@ impl PacketNumbers {
     pub fn arrived(&self, flow: u32) -> u64 {
         self.arrived.get(&flow).copied().unwrap_or(0)
     }
-}
-
-/// Returns the names of the flows of a run, whose trace is at `path`, in the order of their numbers
-/// in the trace; empty if the run left no report.
-#[must_use]
-pub fn flow_names(path: &Path) -> Vec<String> {
-    let report = weir_model::read_regular(&path.with_file_name(REPORT)).unwrap_or_default();
-    let report: Value = serde_json::from_slice(&report).unwrap_or_default();
-    let flows = report["flows"].as_array().into_iter().flatten();
-    flows.map(|flow| flow["name"].as_str().unwrap_or("?").to_owned()).collect()
 }
 
 /// Returns the numbers of the packets of a run, which is named by its directory or its trace.

@@ -9,9 +9,8 @@
 //! not.
 
 use super::{
-    CoreState, NOT_RECORDED, TimePart,
-    flow::{Arrival, Packet, Survey},
-    push,
+    CoreState, NOT_RECORDED, TimePart, push,
+    survey::{Arrival, Packet, Survey},
 };
 use crate::trace::{
     file::{Trace, TraceFacts, core},

@@ -9,6 +9,7 @@ mod budget;
 mod flow;
 mod render;
 mod subject;
+mod survey;
 #[cfg(test)]
 mod tests;
 

@@ -1,6 +1,7 @@
 use super::{
-    flow::{FlowFacts, Survey, parts},
+    flow::parts,
     subject::ReportedRun,
+    survey::{FlowFacts, Survey},
     *,
 };
 use crate::run::{BudgetFinding, Finding, FlowRun, Latency, RunReport, TaskFinding, Totals, VmRun};
@@ -61,7 +62,7 @@ fn arrived(time: u64, (vm, flow, head): (u8, u8, u32), wake: u64, latency: u64) 
 }
 
 /// The flows: `short` has the earlier deadline.
-fn flows() -> flow::Flows {
+fn flows() -> survey::Flows {
     let flow = |deadline| FlowFacts { period: 100_000, deadline, receiver: Some(3) };
     [(0, flow(10_000)), (1, flow(90_000))].into()
 }
