@@ -240,7 +240,8 @@ pub(super) fn exits(vms: &[VmRun], run_ns: u64) -> Option<Figure> {
         y = figure.lines((0.0, y), "label", &title);
         let _ = write!(figure.description, "{title}: ");
         let rest: u64 = causes.iter().skip(CAUSES).map(|(_, count)| **count).sum();
-        let others = (rest > 0).then(|| (format!("{} other causes", causes.len() - CAUSES), rest));
+        let others =
+            (rest > 0).then(|| (format!("of {} other causes", causes.len() - CAUSES), rest));
         let shown = causes.iter().take(CAUSES).map(|(cause, count)| ((*cause).clone(), **count));
         for (cause, count) in shown.chain(others) {
             let width = 50.0 * count as f64 / most.max(1) as f64;

@@ -248,3 +248,70 @@ fn changes(record: &Record, facts: &TraceFacts) -> Vec<(u16, CoreState)> {
         _ => Vec::new(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::trace::file::{
+        TracedVm,
+        tests::{facts, trace},
+    };
+
+    /// Core 0 is of VMs 0 and 2, core 1 of VM 1 alone.
+    fn shared() -> TraceFacts {
+        let vm = |name: &str, core| TracedVm { name: name.to_owned(), cores: vec![core] };
+        TraceFacts { vms: vec![vm("a", 0), vm("b", 1), vm("c", 0)], ..facts() }
+    }
+
+    /// A record of a VM's first vCPU on a core, at this time in ns.
+    fn at(time: u64, kind: RecordKind, vm: u8, core: u16) -> Record {
+        let record =
+            Record { time: facts().zero + time, kind: kind as u16, vm, ..Record::default() };
+        record.with_sequence(core)
+    }
+
+    fn records() -> Vec<Record> {
+        vec![
+            at(10, RecordKind::VcpuSwitch, 0, 0),
+            at(20, RecordKind::Interrupt, 0, 0),
+            at(30, RecordKind::CoreFree, 0, 0),
+            at(40, RecordKind::Throttle, 1, 1),
+            at(50, RecordKind::VcpuSwitch, 2, 0),
+            at(60, RecordKind::Wake, 1, 1),
+            at(70, RecordKind::Interrupt, 1, 1),
+            at(80, RecordKind::VmStop, 1, 1),
+            Record { count: 7, ..at(90, RecordKind::Replenish, 1, 1) },
+        ]
+    }
+
+    #[test]
+    fn the_lanes_of_a_window_have_no_gap() {
+        let lanes = lanes(&mut trace(shared(), &records()), &[(15, 75), (70, 100)]);
+        let lanes = lanes.expect("memory");
+        let spans = |window: usize, lane: usize| -> Vec<_> {
+            let lane: &Lane = &lanes[window][lane];
+            lane.spans.iter().map(|span| (span.from, span.to, span.state)).collect()
+        };
+        let (vm, free) = (CoreState::Vm, CoreState::Free);
+        assert_eq!(spans(0, 0), [(15, 30, vm(0)), (30, 50, free), (50, 75, vm(2))]);
+        let throttled = CoreState::Throttled(1);
+        assert_eq!(spans(0, 1), [(15, 40, vm(1)), (40, 60, throttled), (60, 75, vm(1))]);
+        assert_eq!(spans(1, 1), [(70, 80, vm(1)), (80, 100, free)]);
+        let interrupts = |window: usize, lane: usize| lanes[window][lane].interrupts.clone();
+        assert_eq!([interrupts(0, 0), interrupts(0, 1)], [vec![20], vec![70]]);
+        assert_eq!([interrupts(1, 0), interrupts(1, 1)], [vec![], vec![70]]);
+    }
+
+    #[test]
+    fn a_suspension_is_in_each_span_that_it_meets() {
+        // Spans of 5 ns.
+        let view = TraceView::read(&mut trace(shared(), &records()), 500);
+        let [used] = &view.budgets[..] else { panic!("{view:?}") };
+        assert_eq!((used.vm.as_str(), used.vcpu, used.accesses), ("b", 0, "all"));
+        let throttled: Vec<_> =
+            used.spans.iter().map(|(place, span)| (*place, span.throttled_ns)).collect();
+        assert_eq!(throttled, [(8, 5), (9, 5), (10, 5), (11, 5), (18, 0)]);
+        assert_eq!((used.spans[&18].used, view.kinds["interrupt"]), (7, 2));
+        assert_eq!(view.damage, None);
+    }
+}
