@@ -24,7 +24,6 @@ use std::{
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use weir_abi::Features;
 use weir_image::{
     Environment, Failure, Result, cargo::Programs, check_on, failure::Context, features_of,
@@ -34,6 +33,7 @@ use weir_qemu_plugin::{
     CountReport,
     report::{PathReport, Summary},
 };
+use weir_report::run::RunFacts;
 use weir_runner::{
     RunOptions, SilentConsole,
     elf::{LinkedHypervisor, SectionSizes, Symbol},
@@ -315,10 +315,8 @@ pub fn counted(
         ..RunOptions::new(environment.clone())
     };
     let outcome = run(&system, &options, &mut SilentConsole)?.good(file)?;
-    let run = outcome.directory.join("run.json");
-    let text = fs::read(&run).context(|| format!("read {}", run.display()))?;
-    let run: Value = serde_json::from_slice(&text).context(|| "read run.json")?;
-    let image_bytes = run["image_bytes"].as_u64().unwrap_or_default();
+    let facts = RunFacts::read(&outcome.directory);
+    let image_bytes = facts.and_then(|facts| facts.image_bytes).unwrap_or_default();
     Ok(Used { hypervisor, image_bytes })
 }
 

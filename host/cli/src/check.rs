@@ -11,7 +11,6 @@ use crate::{
 };
 use schemars::JsonSchema;
 use serde::Serialize;
-use serde_json::json;
 use std::{
     io::{Write, stdout},
     path::{Path, PathBuf},
@@ -106,7 +105,7 @@ pub fn run(arguments: &CheckArguments, environment: &Environment) -> Result {
         match checked {
             Ok((system, placement, notes)) if arguments.json => {
                 let described = describe(file, (&system, &placement), notes, guessed);
-                results.push(json!(described));
+                results.push(serde_json::to_value(described).unwrap_or_default());
             }
             Ok((system, placement, notes)) => {
                 writeln!(out, "{}: good, for {}", file.display(), system.platform.name)?;
@@ -136,7 +135,8 @@ pub fn run(arguments: &CheckArguments, environment: &Environment) -> Result {
                 }
                 if arguments.json {
                     let refused = RefusedFile::new(file, &faults);
-                    results.push(json!(RefusedFile { guessed_images: Some(guessed), ..refused }));
+                    let refused = RefusedFile { guessed_images: Some(guessed), ..refused };
+                    results.push(serde_json::to_value(refused).unwrap_or_default());
                 } else {
                     out.flush()?;
                     writeln!(screen::stderr(), "{}: {}", file.display(), image::rendered(&faults))?;

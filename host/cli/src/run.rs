@@ -7,7 +7,6 @@ use crate::{
     failure::{Context, Failure, GOOD, Result},
     output, screen,
 };
-use serde_json::json;
 use std::{
     ffi::OsString,
     fs,
@@ -228,7 +227,7 @@ fn input(arguments: &RunArguments, environment: &Environment) -> Result<ConsoleI
 pub fn options(system: &System, environment: &Environment) -> RunOptions {
     RunOptions {
         bounds: run_bounds(system),
-        overheads: json!(overhead_sources(&system.timing.tables, build_id::of_checkout())),
+        overheads: overhead_sources(&system.timing.tables, build_id::of_checkout()),
         ..RunOptions::new(environment.clone())
     }
 }

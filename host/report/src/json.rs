@@ -1,7 +1,7 @@
 //! JSON results: their version, and their form for a terminal.
 
 use serde::Serialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 use std::fmt;
 use weir_model::is_hidden;
 
@@ -52,5 +52,6 @@ pub fn versioned(result: impl Serialize) -> Json {
             other => other,
         }
     }
-    Json(with_version(json!(result)))
+    // A result that cannot be JSON would be a map with keys that are no text.
+    Json(with_version(serde_json::to_value(result).unwrap_or_default()))
 }

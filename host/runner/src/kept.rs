@@ -1,7 +1,6 @@
 //! The records of a run's trace on their way into `trace.bin`, whether they were read from the
 //! machine's memory or came by its wire.
 
-use serde_json::{Value, json};
 use std::{
     cmp::Reverse,
     collections::BinaryHeap,
@@ -11,6 +10,7 @@ use std::{
 };
 use weir_image::{Result, failure::Context};
 use weir_model::System;
+use weir_report::run::TraceSize;
 use weir_report::trace::file::{self, TraceFacts};
 use weir_trace::{
     reader::RingEntry,
@@ -103,8 +103,8 @@ pub struct Traced {
 impl Traced {
     /// Returns the counts as `run.json` has them.
     #[must_use]
-    pub fn json(self) -> Value {
-        json!({ "records": self.records, "lost": self.lost })
+    pub fn size(self) -> TraceSize {
+        TraceSize { records: Some(self.records), lost: Some(self.lost), absent: None }
     }
 }
 

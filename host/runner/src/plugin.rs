@@ -5,7 +5,6 @@ use crate::{
     ram::Ram,
     statics::{StaticMemory, Statics},
 };
-use serde_json::{Value, json};
 use std::{
     fmt::Write as _,
     fs,
@@ -14,6 +13,7 @@ use std::{
 use weir_image::{Environment, Failure, Result, cargo::Programs, failure::Context};
 use weir_model::{Packed, System, Vm, page_owners};
 use weir_qemu_plugin::caches::{CacheShape, PAGE, PageRun, RecordingLimit, Setup};
+use weir_report::run::CoreCounts;
 use weir_trace::counter_page::{self, CounterKind, CounterPage};
 use weir_units::Pa;
 
@@ -155,23 +155,23 @@ pub struct Loaded {
 
 impl Loaded {
     /// The counts of each core in the page in `ram`.
-    pub fn counts(&self, ram: &Ram) -> Value {
-        let Some(page) = &self.page else { return Value::Null };
+    pub fn counts(&self, ram: &Ram) -> Option<Vec<CoreCounts>> {
+        let page = self.page.as_ref()?;
         let mut bytes = [0; counter_page::SIZE];
         let read = page.read(ram, &mut bytes).ok().and_then(|()| CounterPage::from_bytes(&bytes));
-        let Some(counter_page) = read.filter(CounterPage::is_counting) else { return Value::Null };
+        let counter_page = read.filter(CounterPage::is_counting)?;
         let core = |core| {
             let (refills, write_backs) = counter_page.counts(core);
             let count = |kind| counter_page.count(core, kind);
-            json!({
-                "core": core,
-                "refills": refills,
-                "write_backs": write_backs,
-                "hypervisor_refills": count(CounterKind::HypervisorRefills),
-                "hypervisor_write_backs": count(CounterKind::HypervisorWriteBacks),
-            })
+            CoreCounts {
+                core,
+                refills,
+                write_backs,
+                hypervisor_refills: count(CounterKind::HypervisorRefills),
+                hypervisor_write_backs: count(CounterKind::HypervisorWriteBacks),
+            }
         };
-        (0..self.cores.min(counter_page::CORES)).map(core).collect()
+        Some((0..self.cores.min(counter_page::CORES)).map(core).collect())
     }
 }
 

@@ -4,7 +4,7 @@ use super::{
     demux::{ConsoleSource, WireStep},
     report::{RunReport, in_words},
 };
-use serde_json::Value;
+use serde::Serialize;
 use std::{
     fs::{self, File},
     io::{BufWriter, Read, Seek, SeekFrom, Write},
@@ -96,8 +96,8 @@ impl RunRecord {
     }
 
     /// A new JSON file.
-    pub fn write_json(&self, name: &str, value: &Value) -> Result {
-        let value = weir_report::versioned(value.clone());
+    pub fn write_json(&self, name: &str, value: impl Serialize) -> Result {
+        let value = weir_report::versioned(value);
         self.write_file(name, format!("{value:#}\n").as_bytes())
     }
 

@@ -1,11 +1,11 @@
 //! Where overheads come from.
 
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use weir_model::timing::OverheadTable;
 
 /// The origin of one table of overheads.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct OverheadSource {
     /// The file, or `platform NAME`.
     pub file: String,

@@ -1,9 +1,11 @@
 //! What depends on the host in a run, as `run.json` has it.
 
-use serde::Deserialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use weir_analysis::system::OverheadSource;
 
 /// The facts of a run. A run on a board has no values of QEMU, and one in QEMU none of a board.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct RunFacts {
     /// The system file.
@@ -17,7 +19,7 @@ pub struct RunFacts {
     /// The build of the hypervisor.
     pub hypervisor_build: Option<String>,
     /// The origin of the overheads behind the bounds of flows.
-    pub overheads: Vec<OverheadOrigin>,
+    pub overheads: Vec<OverheadSource>,
     /// What the verdicts rest on.
     pub assumed: Vec<String>,
     /// The version of QEMU.
@@ -34,10 +36,18 @@ pub struct RunFacts {
     pub image_bytes: Option<u64>,
     /// The check sum of the image.
     pub image_crc32: Option<String>,
+    /// Whether the consoles of the VMs had input, which was recorded.
+    pub takes_input: bool,
     /// The limit of the run's time in ns.
     pub limit_ns: Option<u64>,
+    /// Whether the run went on after the last expected line.
+    pub keep_running: bool,
     /// The most by which the clocks of two cores could be apart, in ns.
     pub quantum_ns: Option<u64>,
+    /// The board whose memory was modeled.
+    pub memory: Option<String>,
+    /// The last counts of the counter page, by core.
+    pub counter_page: Option<Vec<CoreCounts>>,
     /// The Debian packages of the guests.
     pub debian_packages: Option<Vec<GuestPackage>>,
     /// The time that the run took on the host, in seconds.
@@ -46,38 +56,42 @@ pub struct RunFacts {
     pub trace: Option<TraceSize>,
 }
 
-/// The origin of a table of overheads.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-pub struct OverheadOrigin {
-    /// The file or the platform.
-    pub file: String,
-    /// The command that measured them.
-    pub command: Option<String>,
-    /// The build of the hypervisor that they were measured on.
-    pub build: Option<String>,
-    /// The day on which they were measured.
-    pub date: Option<String>,
-    /// Whether they were measured on the build of the run; none if that is not known.
-    pub same_build: Option<bool>,
-}
-
 /// A Debian package of a guest.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct GuestPackage {
     /// Its name.
     pub name: String,
     /// Its version.
     pub version: String,
+    /// The SHA-256 of its file.
+    pub sha256: String,
+}
+
+/// The counts of a core in the counter page.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct CoreCounts {
+    /// The number of the core.
+    pub core: usize,
+    /// Lines brought into its cache.
+    pub refills: u64,
+    /// Lines written back from it.
+    pub write_backs: u64,
+    /// Those of the hypervisor among the first.
+    pub hypervisor_refills: u64,
+    /// Those of the hypervisor among the second.
+    pub hypervisor_write_backs: u64,
 }
 
 /// The size of a trace.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct TraceSize {
     /// The number of records; none without a trace.
     pub records: Option<u64>,
+    /// The number of records that were lost.
+    pub lost: Option<u64>,
     /// Why there is no trace.
     pub absent: Option<String>,
 }

@@ -12,7 +12,7 @@ mod report;
 mod vm;
 
 pub use engine::EngineRun;
-pub use facts::{GuestPackage, OverheadOrigin, RunFacts, TraceSize};
+pub use facts::{CoreCounts, GuestPackage, RunFacts, TraceSize};
 pub use fault::{DeniedOperation, FAULTS_LISTED, FaultReport, RefusedDma};
 pub use finding::{BudgetFinding, Clock, Finding, InterruptFinding, Latency, TaskFinding};
 pub use flow::{FlowRun, LatencyBucket};

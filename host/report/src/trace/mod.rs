@@ -12,15 +12,31 @@ use crate::wrap;
 use anstyle::{AnsiColor, Style};
 use file::{Trace, TraceFacts, core};
 use packets::PacketNumbers;
-use serde_json::json;
+use serde::Serialize;
 use std::{
     fs,
     io::{self, Read, Write},
     path::{Path, PathBuf},
 };
 use weir_analysis::Nanos;
-use weir_image::{Failure, Result};
+use weir_image::{Failure, Result, failure::Context};
 use weir_trace::record::{Record, RecordKind};
+
+/// The run of a trace, as JSON has it.
+#[derive(Serialize)]
+struct RunOfTrace<'a> {
+    cores: u32,
+    frequency_hz: u64,
+    lost: u64,
+    vms: Vec<VmOfTrace<'a>>,
+}
+
+/// A VM of a trace, as JSON has it.
+#[derive(Serialize)]
+struct VmOfTrace<'a> {
+    name: &'a str,
+    cores: &'a [u8],
+}
 
 /// How records are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -190,13 +206,14 @@ pub fn write<R: Read>(
             }
         }
         TraceFormat::Json => {
-            let vms = facts.vms.iter().map(|vm| json!({ "name": vm.name, "cores": vm.cores }));
-            let run = json!({
-                "cores": facts.cores,
-                "frequency_hz": facts.frequency,
-                "lost": facts.lost,
-                "vms": vms.collect::<Vec<_>>(),
-            });
+            let vms = facts.vms.iter().map(|vm| VmOfTrace { name: &vm.name, cores: &vm.cores });
+            let run = RunOfTrace {
+                cores: facts.cores,
+                frequency_hz: facts.frequency,
+                lost: facts.lost,
+                vms: vms.collect(),
+            };
+            let run = serde_json::to_string(&run).context(|| "describe the run")?;
             let version = crate::JSON_VERSION;
             write!(out, "{{\"version\":{version},\"run\":{run},\"records\":[")?;
             let mut comma = "\n";

@@ -10,7 +10,7 @@ use super::{
     file::{TraceFacts, core},
     words,
 };
-use serde_json::{Value, json};
+use serde::Serialize;
 use std::{
     collections::BTreeMap,
     io::{self, Write},
@@ -30,6 +30,36 @@ struct Open {
 /// A track: process and thread.
 type Track = (u64, u64);
 
+/// An event of the format.
+#[derive(Default, Serialize)]
+struct TraceEvent<'a> {
+    /// The phase: `M` names a track, `X` is a slice, `i` a moment, `C` a counter.
+    ph: &'static str,
+    /// The scope of a moment: its thread.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    s: Option<&'static str>,
+    name: &'a str,
+    pid: u64,
+    tid: u64,
+    /// The time in microseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ts: Option<f64>,
+    /// The length in microseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    dur: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    args: Option<Arguments<'a>>,
+}
+
+/// The arguments of an event.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Arguments<'a> {
+    Track { name: &'a str },
+    Record { vcpu: String, values: String },
+    Budget { used: u64, budget: u64 },
+}
+
 /// Writes events one by one.
 pub struct PerfettoEvents<'a, W: Write> {
     facts: &'a TraceFacts,
@@ -46,8 +76,8 @@ pub struct PerfettoEvents<'a, W: Write> {
 
 /// Whole nanoseconds as the format's microseconds.
 #[expect(clippy::cast_precision_loss, reason = "exact below 2^53 ns, which is 104 days")]
-fn micros(nanos: u64) -> Value {
-    json!(nanos as f64 / 1000.0)
+fn micros(nanos: u64) -> f64 {
+    nanos as f64 / 1000.0
 }
 
 fn core_track(record: &Record) -> Track {
@@ -176,16 +206,15 @@ impl<'a, W: Write> PerfettoEvents<'a, W> {
         Ok(self.out)
     }
 
-    fn event(&mut self, event: &Value) -> io::Result<()> {
+    fn event(&mut self, event: &TraceEvent<'_>) -> io::Result<()> {
         let comma: &[u8] = if std::mem::take(&mut self.first) { b"\n" } else { b",\n" };
         self.out.write_all(comma)?;
         serde_json::to_writer(&mut self.out, event).map_err(io::Error::from)
     }
 
     fn name(&mut self, (pid, tid): Track, what: &str, name: &str) -> io::Result<()> {
-        self.event(&json!({
-            "ph": "M", "name": what, "pid": pid, "tid": tid, "args": { "name": name },
-        }))
+        let args = Some(Arguments::Track { name });
+        self.event(&TraceEvent { ph: "M", name: what, pid, tid, args, ..TraceEvent::default() })
     }
 
     /// The slice of a track is this one from now on.
@@ -207,10 +236,8 @@ impl<'a, W: Write> PerfettoEvents<'a, W> {
 
     /// A slice from `since` until now.
     fn slice(&mut self, (pid, tid): Track, name: &str, since: u64) -> io::Result<()> {
-        self.event(&json!({
-            "ph": "X", "name": name, "pid": pid, "tid": tid,
-            "ts": micros(since), "dur": micros(self.now - since),
-        }))
+        let (ts, dur) = (Some(micros(since)), Some(micros(self.now - since)));
+        self.event(&TraceEvent { ph: "X", name, pid, tid, ts, dur, ..TraceEvent::default() })
     }
 
     fn instant(&mut self, track: Track, record: &Record) -> io::Result<()> {
@@ -218,22 +245,33 @@ impl<'a, W: Write> PerfettoEvents<'a, W> {
     }
 
     fn moment(&mut self, (pid, tid): Track, record: &Record, time: u64) -> io::Result<()> {
-        let numbers = words::numbers(record, self.number, self.facts);
-        let vcpu_name = words::vcpu_name(record, self.facts);
-        self.event(&json!({
-            "ph": "i", "s": "t", "name": words::kind(record), "pid": pid, "tid": tid,
-            "ts": micros(time), "args": { "vcpu": vcpu_name, "values": numbers },
-        }))
+        let values = words::numbers(record, self.number, self.facts);
+        let vcpu = words::vcpu_name(record, self.facts);
+        self.event(&TraceEvent {
+            ph: "i",
+            s: Some("t"),
+            name: &words::kind(record),
+            pid,
+            tid,
+            ts: Some(micros(time)),
+            args: Some(Arguments::Record { vcpu, values }),
+            ..TraceEvent::default()
+        })
     }
 
     fn counter(&mut self, record: &Record) -> io::Result<()> {
         let accesses =
             Accesses::ALL.get(record.detail as usize).map_or("?", |accesses| accesses.name());
         let (pid, tid) = vcpu_track(record.vm, record.vcpu);
-        self.event(&json!({
-            "ph": "C", "name": format!("vCPU {}: {accesses}", record.vcpu), "pid": pid, "tid": tid,
-            "ts": micros(self.now), "args": { "used": record.count, "budget": record.other() },
-        }))
+        self.event(&TraceEvent {
+            ph: "C",
+            name: &format!("vCPU {}: {accesses}", record.vcpu),
+            pid,
+            tid,
+            ts: Some(micros(self.now)),
+            args: Some(Arguments::Budget { used: record.count, budget: record.other() }),
+            ..TraceEvent::default()
+        })
     }
 }
 

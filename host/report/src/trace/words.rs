@@ -1,7 +1,7 @@
 //! Records as text, CSV and JSON.
 
 use super::file::{TraceFacts, core};
-use serde_json::{Value, json};
+use serde_json::{Map, Value};
 use weir_trace::{
     phases::{LONGEST, Phase, unpack},
     record::{Accesses, BY_ENGINE, MOST_OTHER, NO_VM, OTHER_BITS, Record, RecordKind},
@@ -158,40 +158,41 @@ pub fn csv(record: &Record, packet: Option<u64>, facts: &TraceFacts) -> String {
 /// number of the record's packet, if it arrived.
 #[must_use]
 pub fn json(record: &Record, packet: Option<u64>, facts: &TraceFacts) -> Value {
-    let mut value = json!({
-        "time_ns": facts.nanos(record.time),
-        "core": core(record),
-        "vm": facts.name(record.vm),
-        "vcpu": record.vcpu,
-        "kind": kind(record),
-    });
+    let mut all = Map::new();
+    let mut set = |field: &str, value: Value| _ = all.insert(field.to_owned(), value);
+    set("time_ns", facts.nanos(record.time).into());
+    set("core", core(record).into());
+    set("vm", facts.name(record.vm).into());
+    set("vcpu", record.vcpu.into());
+    set("kind", kind(record).into());
     let named = RecordKind::from_number(record.kind).map(RecordKind::fields);
     let fields = named.unwrap_or(["detail", "count", "other"]);
     let numbers = [u64::from(record.detail), count(record, facts), record.other()];
     for (place, (field, number)) in fields.into_iter().zip(numbers).enumerate() {
         if field == "phases" {
             let phases = phases(record, facts).map(|(phase, ns)| (phase.name().into(), ns.into()));
-            value[field] = Value::Object(phases.collect());
+            set(field, Value::Object(phases.collect()));
         } else if field == "packet" {
-            value[field] = packet.into();
-            value["flow"] = facts.flow(record.flow()).into();
-            value["head"] = (record.detail & 0xffff).into();
+            set(field, packet.into());
+            set("flow", facts.flow(record.flow()).into());
+            set("head", (record.detail & 0xffff).into());
             if record.has_waited() {
-                value["waited"] = true.into();
+                set("waited", true.into());
             }
         } else if !field.is_empty() {
             let text = detail(record, packet, facts).filter(|_| place == 0);
-            value[field] = text.map_or_else(|| number.into(), Into::into);
             if place == 0 && record.is_by_engine() {
-                value[field] = (record.detail & !BY_ENGINE).into();
-                value["by_engine"] = true.into();
+                set(field, (record.detail & !BY_ENGINE).into());
+                set("by_engine", true.into());
+            } else {
+                set(field, text.map_or_else(|| number.into(), Into::into));
             }
             if place == 2 && matches!(field, "budget" | "was") && number == MOST_OTHER {
-                value["or_more"] = true.into();
+                set("or_more", true.into());
             }
         }
     }
-    value
+    Value::Object(all)
 }
 
 // The file keeps a core where a ring has its sequence number: it must fit.

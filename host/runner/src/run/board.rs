@@ -9,11 +9,10 @@ use crate::{
     board::ExpectedImage, kept::Traced, record::RunRecord, report::End, serial::SerialLine,
     session::ImageNamed, show, wire_trace::WireTrace,
 };
-use serde_json::json;
 use std::time::{Instant, SystemTime};
-use weir_image::{Failure, Result, build_id::of_checkout, needs_plugin};
+use weir_image::{Failure, Result, needs_plugin};
 use weir_model::System;
-use weir_report::trace;
+use weir_report::{run::RunFacts, trace};
 
 /// Listens to a board until the expected lines are printed, the time elapses or the system stops.
 /// The user starts the board, or [`RunOptions::loader`].
@@ -71,22 +70,15 @@ pub(super) fn run(
     let trace = trace.map(|trace| trace.finish(&path)).transpose()?;
     judge_report(&mut report, options, system, trace.map(|_| path))?;
     record.finish(&report, &show::summary(&report))?;
-    let wall = begun.elapsed();
     record.write_json(
         "run.json",
-        &json!({
-            "weir": env!("CARGO_PKG_VERSION"),
-            "hypervisor_build": of_checkout(),
-            "overheads": options.overheads,
-            "assumed": outcome::assumed(system),
-            "serial": serial.to_string(),
-            "image_id": format!("{image_id:016x}"),
-            "command": super::words(std::env::args_os()),
-            "system": system.path.display().to_string(),
-            "started": humantime::format_rfc3339_seconds(started).to_string(),
-            "seconds": wall.as_secs_f64(),
-            "trace": trace.map(Traced::json),
-        }),
+        RunFacts {
+            overheads: options.overheads.clone(),
+            serial: Some(serial.to_string()),
+            image_id: Some(format!("{image_id:016x}")),
+            trace: trace.map(Traced::size),
+            ..super::facts(system, started, begun.elapsed())
+        },
     )?;
     let trouble = match end {
         End::MachineGone => Some(format!("{serial} was closed: is the adapter still connected?")),

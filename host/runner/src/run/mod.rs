@@ -25,7 +25,6 @@ pub use options::{ConsoleInput, RunOptions};
 use outcome::judge_report;
 use replay::Replay;
 use running::{LONG_SILENCE, Peer, Running};
-use serde_json::{Value, json};
 pub(crate) use setup::adapted;
 use std::{
     ffi::OsStr,
@@ -41,7 +40,10 @@ use weir_image::{
     needs_plugin,
 };
 use weir_model::{ImageSource, System};
-use weir_report::trace;
+use weir_report::{
+    run::{GuestPackage, RunFacts, TraceSize},
+    trace,
+};
 
 /// The result of a run.
 #[derive(Debug)]
@@ -174,37 +176,30 @@ fn run_in_qemu(system: &System, options: &RunOptions, console: &mut dyn Console)
     let until = cut.then_some(report.time_ns);
     let trace = trace.map(|trace| trace.finish(until, &record.path(trace::file::NAME)));
     let (trace, traced) = match trace {
-        Ok(written) => written.map(|written| (Some(written), written.json()))?,
-        Err(reason) => (None, json!({ "absent": reason })),
+        Ok(written) => written.map(|written| (Some(written), written.size()))?,
+        Err(reason) => (None, TraceSize { absent: Some(reason), ..TraceSize::default() }),
     };
     judge_report(&mut report, options, &system, trace.map(|_| record.path(trace::file::NAME)))?;
     record.finish(&report, &show::summary(&report))?;
-    let wall = begun.elapsed();
     record.write_json(
         "run.json",
-        &json!({
-            "weir": env!("CARGO_PKG_VERSION"),
-            "hypervisor_build": of_checkout(),
-            "overheads": options.overheads,
-            "assumed": outcome::assumed(&system),
-            "qemu": qemu.version,
-            "command": words(std::env::args_os()),
-            "qemu_command": words(std::iter::once(&qemu.path).chain(&command)),
-            "qemu_status": status.map(|status| status.to_string()),
-            "system": system.path.display().to_string(),
-            "image_bytes": built.len(),
-            "image_crc32": replay::checksum(&built),
-            "takes_input": options.input == ConsoleInput::Live,
-            "limit_ns": options.time.map(nanoseconds),
-            "keep_running": options.keep_running,
-            "quantum_ns": options.quantum.map(nanoseconds),
-            "memory": options.memory,
-            "counter_page": plugin.map(|plugin| plugin.counts(&ram)),
-            "debian_packages": debian_packages(&system),
-            "started": humantime::format_rfc3339_seconds(started).to_string(),
-            "seconds": wall.as_secs_f64(),
-            "trace": traced,
-        }),
+        RunFacts {
+            overheads: options.overheads.clone(),
+            qemu: Some(qemu.version),
+            qemu_command: words(std::iter::once(&qemu.path).chain(&command)),
+            qemu_status: status.map(|status| status.to_string()),
+            image_bytes: Some(built.len() as u64),
+            image_crc32: Some(replay::checksum(&built)),
+            takes_input: options.input == ConsoleInput::Live,
+            limit_ns: options.time.map(nanoseconds),
+            keep_running: options.keep_running,
+            quantum_ns: options.quantum.map(nanoseconds),
+            memory: options.memory.clone(),
+            counter_page: plugin.and_then(|plugin| plugin.counts(&ram)),
+            debian_packages: debian_packages(&system),
+            trace: Some(traced),
+            ..facts(&system, started, begun.elapsed())
+        },
     )?;
     record.remove("system.img");
     let outcome = outcome::status(&report, options, trouble, status, &record);
@@ -259,17 +254,33 @@ fn words(words: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Vec<String> {
     words.into_iter().map(|word| word.as_ref().to_string_lossy().into_owned()).collect()
 }
 
-/// Returns the Debian packages of the guests.
-fn debian_packages(system: &System) -> Value {
+/// Returns the facts of each run of `system`, which began at this date and took so long.
+fn facts(system: &System, started: SystemTime, took: Duration) -> RunFacts {
+    RunFacts {
+        weir: Some(env!("CARGO_PKG_VERSION").to_owned()),
+        hypervisor_build: of_checkout().map(str::to_owned),
+        assumed: outcome::assumed(system),
+        command: words(std::env::args_os()),
+        system: Some(system.path.display().to_string()),
+        started: Some(humantime::format_rfc3339_seconds(started).to_string()),
+        seconds: Some(took.as_secs_f64()),
+        ..RunFacts::default()
+    }
+}
+
+/// Returns the Debian packages of the guests; none if no guest is made of them.
+fn debian_packages(system: &System) -> Option<Vec<GuestPackage>> {
     let named = |vm: &weir_model::Vm| {
         let sources = [Some(vm.image.source()), vm.image.initrd()];
         let guest = matches!(vm.image, weir_model::Image::Elf { .. });
         !guest
             && sources.into_iter().flatten().any(|source| matches!(source, ImageSource::Named(_)))
     };
-    if !system.vms.iter().any(named) {
-        return Value::Null;
-    }
-    let package = |package: &debian::Package| json!({ "name": package.name, "version": package.version, "sha256": package.sha256 });
-    debian::packages().iter().map(package).collect()
+    let package = |package: &debian::Package| GuestPackage {
+        name: package.name.to_owned(),
+        version: package.version.to_owned(),
+        sha256: package.sha256.to_owned(),
+    };
+    let packages = || debian::packages().iter().map(package).collect();
+    system.vms.iter().any(named).then(packages)
 }

@@ -3,13 +3,13 @@
 use crate::judge::RunBounds;
 use crate::plugin::Watch;
 use crate::serial::{Loader, SerialLine};
-use serde_json::Value;
 use std::{
     ffi::OsString,
     path::PathBuf,
     sync::{Arc, atomic::AtomicBool},
     time::Duration,
 };
+use weir_analysis::system::OverheadSource;
 use weir_image::Environment;
 
 /// The input of the VMs' consoles in QEMU.
@@ -63,7 +63,7 @@ pub struct RunOptions {
     /// What the analysis bounds. What has no bound is not compared.
     pub bounds: RunBounds,
     /// The origin of the overheads behind `bounds`, which `run.json` records.
-    pub overheads: Value,
+    pub overheads: Vec<OverheadSource>,
     /// Ends the run cleanly when it becomes true.
     pub interrupt: Arc<AtomicBool>,
 }

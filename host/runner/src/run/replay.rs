@@ -5,7 +5,6 @@ use crate::{
     qemu::EmulatedClock,
     record::{RunRecord, WIRE},
 };
-use serde_json::Value;
 use std::{
     fs::{self, File},
     path::{Path, PathBuf},
@@ -15,7 +14,10 @@ use weir_image::{
     Failure, Result,
     failure::{Context, ENVIRONMENT, SYSTEM},
 };
-use weir_report::REPORT;
+use weir_report::{
+    REPORT,
+    run::{End, RunFacts, read_report},
+};
 
 /// The file of a run with the record of its input, see `weir_clock::input`.
 const INPUT: &str = "input.txt";
@@ -57,26 +59,22 @@ impl Replay {
                 directory.display()
             )));
         }
-        let read = |name: &str| -> Result<Value> {
-            let path = directory.join(name);
-            let bytes = fs::read(&path).ok();
-            bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok()).ok_or_else(|| {
-                Failure::call(format!(
-                    "{} cannot be read: only a run that has ended, and whose files are whole, can \
-                     be replayed",
-                    path.display()
-                ))
-            })
+        let damaged = |name: &str| {
+            Failure::call(format!(
+                "{} cannot be read: only a run that has ended, and whose files are whole, can be \
+                 replayed",
+                directory.join(name).display()
+            ))
         };
-        let (run, report) = (read("run.json")?, read(REPORT)?);
-        options.time = run["limit_ns"].as_u64().map(Duration::from_nanos);
-        options.quantum = run["quantum_ns"].as_u64().map(Duration::from_nanos);
-        options.memory = run["memory"].as_str().map(str::to_owned);
-        options.keep_running = run["keep_running"] == true;
-        let by_itself = ["all-met", "time-over", "system-stop"];
-        let was_cut = !by_itself.iter().any(|end| report["ended_by"] == *end);
-        let end_ns = report["time_ns"].as_u64().filter(|_| was_cut);
-        let image = run["image_crc32"].as_str().unwrap_or_default().to_owned();
+        let run = RunFacts::read(&directory).ok_or_else(|| damaged("run.json"))?;
+        let report = read_report(&directory).map_err(|_| damaged(REPORT))?;
+        options.time = run.limit_ns.map(Duration::from_nanos);
+        options.quantum = run.quantum_ns.map(Duration::from_nanos);
+        options.memory = run.memory;
+        options.keep_running = run.keep_running;
+        let by_itself = matches!(report.ended_by, End::AllMet | End::TimeOver | End::SystemStop);
+        let end_ns = (!by_itself).then_some(report.time_ns);
+        let image = run.image_crc32.unwrap_or_default();
         Ok(Self { options, earlier: Some(Earlier { directory, image }), end_ns })
     }
 
