@@ -210,15 +210,17 @@ fn comparison(arguments: &ReportArguments, named: [&PathBuf; 2], runs: &Path) ->
 /// Writes the page of a system's plan.
 fn plan(arguments: &ReportArguments, file: &Path, environment: &Environment) -> Result {
     let checked = image::load(file, None, Machine::Board, environment).and_then(|system| {
-        let placement = Estimate::of(&system, environment).placement(&system)?;
-        Ok(SystemPlan::of(&system, &placement))
+        let estimate = Estimate::of(&system, environment);
+        let placement = estimate.placement(&system)?;
+        let guessed: Vec<_> = estimate.guessed.iter().map(ToString::to_string).collect();
+        Ok((SystemPlan::of(&system, &placement), guessed))
     });
-    let plan = checked.map_err(|faults| Failure {
+    let (plan, guessed) = checked.map_err(|faults| Failure {
         status: image::exit_status(&faults),
         text: format!("{}: {}", file.display(), image::rendered(&faults)),
     })?;
     let runs = environment.runs();
     std::fs::create_dir_all(&runs)?;
     let default = runs.join(&plan.system).with_extension("html");
-    write_page(arguments, default, vec![file.to_owned()], &plan_page(&plan)?)
+    write_page(arguments, default, vec![file.to_owned()], &plan_page(&plan, &guessed)?)
 }

@@ -239,10 +239,13 @@ pub(super) fn exits(vms: &[VmRun], run_ns: u64) -> Option<Figure> {
         let title = format!("{}: {} exits, {rate} per second", vm.name, units::count(all));
         y = figure.lines((0.0, y), "label", &title);
         let _ = write!(figure.description, "{title}: ");
-        let rest: u64 = causes.iter().skip(CAUSES).map(|(_, count)| **count).sum();
+        // A single other cause has the line that names it.
+        let most_shown = if causes.len() == CAUSES + 1 { causes.len() } else { CAUSES };
+        let rest: u64 = causes.iter().skip(most_shown).map(|(_, count)| **count).sum();
         let others =
             (rest > 0).then(|| (format!("of {} other causes", causes.len() - CAUSES), rest));
-        let shown = causes.iter().take(CAUSES).map(|(cause, count)| ((*cause).clone(), **count));
+        let shown =
+            causes.iter().take(most_shown).map(|(cause, count)| ((*cause).clone(), **count));
         for (cause, count) in shown.chain(others) {
             let width = 50.0 * count as f64 / most.max(1) as f64;
             let text = format!("{} {cause}", units::count(count));

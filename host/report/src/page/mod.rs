@@ -104,13 +104,14 @@ pub fn comparison_page(before: &RunFiles, after: &RunFiles) -> Result<String> {
     render("compare.html", compare::ComparisonPage::of(before, after)?)
 }
 
-/// Returns the page of the plan of a system.
+/// Returns the page of the plan of a system. `guessed` names the parts of its image whose sizes are
+/// estimates, on which addresses depend.
 ///
 /// # Errors
 ///
 /// The environment is at fault if the page cannot be written.
-pub fn plan_page(plan: &SystemPlan) -> Result<String> {
-    render("plan.html", context! { plan, figures => plan.figures() })
+pub fn plan_page(plan: &SystemPlan, guessed: &[String]) -> Result<String> {
+    render("plan.html", context! { plan, guessed, figures => plan.figures() })
 }
 
 /// Returns the plan of a system as one picture. It does not depend on what is built.

@@ -1,6 +1,6 @@
 use super::{files::ConsoleTail, trace::TraceView, *};
 use crate::{
-    plan::{PlannedCore, PlannedFlow, PlannedShare, PlannedVm},
+    plan::{PlannedArea, PlannedCore, PlannedFlow, PlannedShare, PlannedVm},
     read_report,
     run::{
         BudgetFinding, Clock, ConsoleCounts, CoreRun, DeniedOperation, End, EngineRun, Expected,
@@ -359,7 +359,8 @@ fn text_of_guests_and_files_is_escaped() {
 #[test]
 fn a_page_needs_nothing_but_itself() {
     let (run, plan) = (files(report()), plan());
-    let pages = [run_page(&run), plan_page(&plan), comparison_page(&run, &run), plan_svg(&plan)];
+    let pages =
+        [run_page(&run), plan_page(&plan, &[]), comparison_page(&run, &run), plan_svg(&plan)];
     for page in pages.map(|page| page.expect("a page")) {
         let page = page.replace("<link rel=\"icon\" href=\"data:,\">", "");
         for word in ["<script", "<link", "<img", "src=", "href=", "url(", "@import"] {
@@ -458,6 +459,18 @@ fn long_lists_of_faults_end_with_their_number() {
     let page = page(report);
     assert_eq!(page.matches("<li>fault of control/0 at ").count(), 20);
     assert!(page.contains("control: 10 more faults are in report.json"), "{page}");
+}
+
+#[test]
+fn guessed_sizes_are_named_next_to_the_memory_map() {
+    let plan = SystemPlan {
+        ram_bytes: 1 << 30,
+        memory: vec![PlannedArea { bytes: 1 << 30, ..PlannedArea::default() }],
+        ..plan()
+    };
+    let page = plan_page(&plan, &["weir's image at 3MiB".to_owned()]).expect("a page");
+    assert!(page.contains("Sizes guessed: weir&#x27;s image at 3MiB; the map of"), "{page}");
+    assert!(!plan_page(&plan, &[]).expect("a page").contains("Sizes guessed"));
 }
 
 #[test]
