@@ -6,6 +6,7 @@ mod best_effort;
 mod diagnostics;
 #[path = "../../model/tests/examples/mod.rs"]
 mod examples;
+mod oracle;
 mod reference;
 mod regulators;
 #[path = "../../../core/budget/tests/support/mod.rs"]

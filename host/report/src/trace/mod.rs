@@ -276,6 +276,7 @@ mod tests {
     use super::{arrivals::tests::throttled, file::tests::*, *};
     use curve::{ArrivalCurves, CurveQuery};
     use file::lost;
+    use serde_json::json;
     use std::fs::File;
 
     const ALWAYS: (u64, u64) = (0, u64::MAX);

@@ -280,6 +280,7 @@ mod tests {
     use super::super::{arrivals::tests::counted, file::tests::facts};
     use super::*;
     use proptest::prelude::*;
+    use serde_json::{Value, json};
 
     fn events(records: &[Record]) -> Vec<Value> {
         let facts = facts();

@@ -202,6 +202,7 @@ const _: () = assert!(weir_abi::MAX_CORES <= 1 << (64 - OTHER_BITS));
 mod tests {
     use super::super::file::tests::facts;
     use super::*;
+    use serde_json::json;
     use weir_trace::record::{Origin, WAITED, outgoing};
 
     /// A record as the hypervisor makes it.

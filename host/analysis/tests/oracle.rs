@@ -1,0 +1,65 @@
+//! Response times next to those of `response-time-analysis`, whose equations are proved in Coq:
+//! Bozhko and Brandenburg, ECRTS 2020.
+
+use proptest::prelude::*;
+use response_time_analysis::{
+    arrival::Sporadic,
+    demand::RBF,
+    fixed_priority::fully_preemptive::dedicated_uniproc_rta,
+    time::{Duration, Service},
+    wcet::Scalar,
+};
+use weir_analysis::{
+    Nanos,
+    time::{Supply, VmSchedule, VmTask, response_times},
+};
+
+/// Above this a response time counts as none.
+const LIMIT: u64 = 1 << 20;
+
+fn demand(task: &VmTask) -> RBF<Sporadic, Scalar> {
+    let arrivals = Sporadic::new(Duration::from(task.period.0), Duration::from(task.jitter.0));
+    RBF::new(arrivals, Scalar::new(Service::from(task.wcet.0)))
+}
+
+fn task() -> impl Strategy<Value = VmTask> {
+    (1u64..40, 5u64..200, 0u64..60).prop_map(|(wcet, period, jitter)| VmTask {
+        wcet: Nanos(wcet),
+        period: Nanos(period),
+        jitter: Nanos(jitter),
+        blocking: Nanos(0),
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(512))]
+
+    /// A task is released late by its jitter: the crate counts from the release, weir from the
+    /// arrival. Without jitter of its own both are equal; with it, weir's contains the crate's.
+    #[test]
+    fn bounds_on_a_core_are_those_of_the_proved_analysis(
+        mut tasks in prop::collection::vec(task(), 1..6), own_jitter: bool,
+    ) {
+        let last = tasks.len() - 1;
+        if !own_jitter {
+            tasks[last].jitter = Nanos(0);
+        }
+        let supply = Supply::new(VmSchedule::Dedicated, Vec::new()).expect("a core");
+        let accesses = vec![None; tasks.len()];
+        let own = response_times(&tasks, &supply, &accesses, None, None)[last];
+        let others: Vec<_> = tasks[..last].iter().map(demand).collect();
+        let bound = dedicated_uniproc_rta(&demand(&tasks[last]), &others, Duration::from(LIMIT));
+        let utilization: f64 =
+            tasks.iter().map(|task| task.wcet.0 as f64 / task.period.0 as f64).sum();
+        match bound {
+            Ok(bound) if own_jitter => {
+                let own = own.expect("a bound");
+                prop_assert!(own.0 >= u64::from(bound), "{own} and {bound:?}");
+                prop_assert!(own.0 <= u64::from(bound) + tasks[last].jitter.0);
+            }
+            Ok(bound) => prop_assert_eq!(own.map(|own| own.0), Some(u64::from(bound))),
+            // The limit ends the one, the number of steps the other.
+            Err(_) => prop_assert!(own.is_none() || utilization > 0.99, "{own:?}"),
+        }
+    }
+}
