@@ -231,7 +231,7 @@ fn no_packet_of_table_iii_takes_longer_than_its_bound() {
     assert_eq!(copied.status, SYSTEM);
     assert!(copied.text.contains("its flows are left out: a core copies"), "{}", copied.text);
     let none = refused("dma.engine=gpu");
-    assert!(none.text.contains("has: fpd, lpd"), "{}", none.text);
+    assert!(none.text.contains("has: fpd, gem, lpd"), "{}", none.text);
 }
 
 #[test]
