@@ -99,14 +99,31 @@ pub struct Experiment {
 }
 
 /// All experiments, by name.
-pub static EXPERIMENTS: [Experiment; 8] = [
+pub static EXPERIMENTS: [Experiment; 10] = [
     Experiment {
         name: "bao-throttling-budgets",
         what: "programs next to three memory stressors with memory budgets of three periods, with \
                colors and without, on the model of the memory",
-        run: bao_throttling::budgets,
+        run: bao_throttling::budgets::budgets,
         method: Method::Simulator,
-        deviations: &bao_throttling::DEVIATIONS,
+        deviations: &bao_throttling::budgets::DEVIATIONS,
+    },
+    Experiment {
+        name: "bao-throttling-dma",
+        what: "programs next to DMA channels of both engines, regulated and with linked \
+               descriptors, on the model of the memory: Figures 5.1 to 5.3, 5.5, 5.7, 5.10, 5.12",
+        run: bao_throttling::dma::interference,
+        method: Method::Simulator,
+        deviations: &bao_throttling::dma::DEVIATIONS,
+    },
+    Experiment {
+        name: "bao-throttling-tlb",
+        what: "SMMU translations of a network device next to DMA channels, and a channel that \
+               shares TLB and regulator, on the model of the memory: Figures 5.4, 5.6, 5.8, 5.9, \
+               5.11, 5.13, Table 5.1",
+        run: bao_throttling::tlb::translations,
+        method: Method::Simulator,
+        deviations: &[],
     },
     Experiment {
         name: "isolation",

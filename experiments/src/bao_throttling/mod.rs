@@ -1,5 +1,89 @@
-//! bao-throttling, chapter 4.
+//! bao-throttling, chapters 4 and 5.
 
-mod budgets;
+pub mod budgets;
+pub mod dma;
+pub mod tlb;
 
-pub use budgets::{DEVIATIONS, budgets};
+use crate::memory::board;
+use crate::statement::Paper;
+use weir_image::{Failure, Result};
+use weir_simulator::{Outcome, SimulatedBoard, Span};
+use weir_units::Nanos;
+
+const PAPER: Paper = Paper("bao-throttling");
+const MEMORY: &str = "zcu104";
+
+/// What the channels of a DMA engine do that interfere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mode {
+    /// Copies of a chunk each (section 5.3, and 5.4.1 with arrays of many pages).
+    Simple,
+    /// 16 bytes of each page of an array, from descriptors (section 5.4.2).
+    Linked,
+}
+
+impl Mode {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Simple => "simple",
+            Self::Linked => "linked",
+        }
+    }
+}
+
+/// Time from the end of a transfer until the driver has started the next one. Fitted to Table 5.1,
+/// the channel without interference; the thesis prints no other time of its driver.
+const DRIVER_NS: u64 = 910;
+
+/// The text of a VM in which `channels` of an engine work, with these keys of their workload.
+fn dma_vm(engine: &str, core: u64, memory: &str, channels: u64, keys: &str) -> String {
+    if channels == 0 {
+        return String::new();
+    }
+    format!(
+        "[[vm]]\nname = \"{engine}-channels\"\ncpus = [{core}]\nmemory = \"{memory}\"\n\
+         image = {{ elf = \"memory-stressor\" }}\n\
+         workload = {{ kind = \"dma\", engine = \"{engine}\", channels = {channels}, {keys} }}\n"
+    )
+}
+
+/// The board of these VMs; the LPD's engine has this level of its regulator, and the L2 allocates
+/// its lines if it is so set: the thesis' driver is taken to set the attributes that allocate.
+fn board_of(vms: &str, level: u64, allocates: bool) -> Result<SimulatedBoard> {
+    let values = [("dma.lpd.qos", level.to_string()), ("dma.lpd.allocates", allocates.to_string())];
+    board(&format!("platform = \"zcu104\"\n{vms}"), MEMORY, &values)
+}
+
+/// Simulates a board with a seed: a warm-up, then the part that counts, both in us.
+fn simulate(board: &SimulatedBoard, seed: u64, warm_up_us: u64, us: u64) -> Result<Outcome> {
+    let span = Span { warm_up: Nanos(warm_up_us * 1000), length: Nanos(us * 1000), seed };
+    weir_simulator::run(board, span).map_err(|error| Failure::system(error.to_string()))
+}
+
+/// The mean of values, and the least and the greatest of them; no numbers without a value.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Spread {
+    mean: f64,
+    least: f64,
+    most: f64,
+}
+
+impl Spread {
+    #[expect(clippy::cast_precision_loss, reason = "few values")]
+    fn of(values: &[f64]) -> Self {
+        Self {
+            mean: values.iter().sum::<f64>() / values.len() as f64,
+            least: values.iter().copied().fold(f64::NAN, f64::min),
+            most: values.iter().copied().fold(f64::NAN, f64::max),
+        }
+    }
+
+    /// With so many digits behind the point.
+    fn text(self, digits: usize) -> String {
+        let Self { mean, least, most } = self;
+        if mean.is_nan() {
+            return "-".to_owned();
+        }
+        format!("{mean:.digits$} ({least:.digits$}-{most:.digits$})")
+    }
+}

@@ -189,13 +189,14 @@ proptest! {
         workloads in prop::array::uniform3(workload()),
         budget in prop::option::of(10_u32..200),
         registers in 1_u32..17,
-        coherent in any::<bool>(),
+        (coherent, allocates) in any::<(bool, bool)>(),
         divided in any::<bool>(),
         (warm_up, length, seed) in (1_u64..60_000, 1_u64..60_000, 0_u64..4),
     ) {
         let memory = memory(&[
             ("caches.l2_misses", &registers.to_string()),
             ("dma.fpd.coherent", &coherent.to_string()),
+            ("dma.lpd.allocates", &allocates.to_string()),
         ]);
         let bandwidth = budget.map_or(String::new(), |budget| {
             format!("\nmemory_budget = {{ accesses = {budget}, period = \"30us\", overcommit = \
