@@ -96,7 +96,7 @@ fn packets_come_as_fast_as_window_and_way_back_allow() {
 }
 
 #[test]
-fn a_sender_has_its_window_and_writes_before_the_device() {
+fn a_sender_has_a_window_and_writes_first() {
     let send = |more: &str| {
         let device = format!(
             "kind = \"network\", engine = \"gem\", direction = \"send\", size = \"64KiB\", {more}"
