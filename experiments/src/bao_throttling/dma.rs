@@ -103,7 +103,7 @@ impl Interference {
             name.push_str(", linked");
         }
         if level > 0 {
-            name.push_str(&format!(", 0x{level:x}"));
+            name.extend([", 0x".to_owned(), format!("{level:x}")]);
         }
         if !allocates {
             name.push_str(", not allocated");
@@ -163,7 +163,7 @@ fn interferences() -> Vec<Interference> {
 struct Times {
     program: &'static str,
     interference: Interference,
-    times: Vec<f64>,
+    ps: Vec<f64>,
 }
 
 #[derive(Clone, Debug)]
@@ -172,7 +172,7 @@ struct Measured(Vec<Times>);
 impl Measured {
     fn of(&self, program: &str, interference: Interference) -> &[f64] {
         let found = |one: &&Times| one.program == program && one.interference == interference;
-        self.0.iter().find(found).map_or(&[], |one| &one.times)
+        self.0.iter().find(found).map_or(&[], |one| &one.ps)
     }
 
     /// The times relative to that alone.
@@ -215,7 +215,7 @@ pub fn interference(request: &ExperimentRequest) -> Result<ExperimentOutcome> {
     let measured = points.iter().zip(per_point).map(|((program, interference), times)| Times {
         program: program.0,
         interference: *interference,
-        times: times.to_vec(),
+        ps: times.to_vec(),
     });
     let measured = Measured(measured.collect());
     let programs: Vec<_> = programs.iter().map(|(program, _)| *program).collect();
@@ -422,7 +422,7 @@ mod tests {
             interferences().into_iter().map(move |interference| Times {
                 program,
                 interference,
-                times: times(interference),
+                ps: times(interference),
             })
         };
         Measured(NAMES.into_iter().flat_map(of).collect())
@@ -435,7 +435,7 @@ mod tests {
             &DEVIATIONS,
             |all| stated(&NAMES, all),
             |all| {
-                let times = all.0.iter_mut().flat_map(|one| &mut one.times);
+                let times = all.0.iter_mut().flat_map(|one| &mut one.ps);
                 times.map(|time| time as &mut dyn Change).collect()
             },
         );

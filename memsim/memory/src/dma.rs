@@ -150,9 +150,10 @@ impl Channel {
     fn begin_piece(&mut self, now: Picos, pause: Picos) {
         (self.asked, self.come, self.sent, self.written) = (0, 0, 0, 0);
         self.from = now + pause;
-        self.descriptor = match self.descriptors.is_empty() {
-            true => Descriptor::Known,
-            false => Descriptor::Needed { asked: 0, come: 0 },
+        self.descriptor = if self.descriptors.is_empty() {
+            Descriptor::Known
+        } else {
+            Descriptor::Needed { asked: 0, come: 0 }
         };
     }
 }

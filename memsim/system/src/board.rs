@@ -318,16 +318,13 @@ fn ram(system: &System, placement: &Placement, index: usize) -> Vec<(u64, u64)> 
     let mut pages = Vec::new();
     for row in rows {
         let seen = (row.ipa.map_or(0, |ipa| ipa.0)..).step_by(PAGE as usize);
-        match row.classes {
-            Some(set) => {
-                let classes = &system.division.classes;
-                let own = Pages::from_page(classes, set, row.address.0, row.size.0);
-                pages.extend(own.into_iter().zip(seen));
-            }
-            None => {
-                let own = (0..row.size.0 / PAGE).map(|page| row.address.0 + page * PAGE);
-                pages.extend(own.zip(seen));
-            }
+        if let Some(set) = row.classes {
+            let classes = &system.division.classes;
+            let own = Pages::from_page(classes, set, row.address.0, row.size.0);
+            pages.extend(own.into_iter().zip(seen));
+        } else {
+            let own = (0..row.size.0 / PAGE).map(|page| row.address.0 + page * PAGE);
+            pages.extend(own.zip(seen));
         }
     }
     pages

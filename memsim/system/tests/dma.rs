@@ -140,7 +140,10 @@ fn a_network_device_has_an_engine_and_regulator() {
     // 1500 B each 12 us.
     close(free[0], 125.0, 0.02);
     let [sender, stressor] = moved(&[("dma.lpd.qos", "4")]);
-    assert!(sender == free[0] && stressor < free[1] / 20.0, "{sender} {stressor} {free:?}");
+    assert!(
+        (sender - free[0]).abs() < 1.0 && stressor < free[1] / 20.0,
+        "{sender} {stressor} {free:?}"
+    );
     let [sender, stressor] = moved(&[("dma.gem.qos", "4")]);
     assert!(sender < free[0] / 2.0 && stressor > free[1] * 0.95, "{sender} {stressor}");
 }

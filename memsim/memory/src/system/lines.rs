@@ -193,7 +193,7 @@ impl MemorySystem {
         let timing = self.config.interconnect;
         match self.interconnect.grant(channel, now, timing.line, room) {
             Granted::Go(number, behind) if channel == self.memories.len() => {
-                self.to_caches(number, channel, now);
+                self.pass_to_caches(number, channel, now);
                 self.arm_port(channel, self.interconnect.port_free(channel));
                 if let Some(behind) = behind {
                     self.arm_port(behind, now);

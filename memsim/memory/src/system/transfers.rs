@@ -111,14 +111,15 @@ impl MemorySystem {
                 first: at == first,
                 at: now,
             };
-            let least = if cached { self.config.caches.l2_hit } else { self.unloaded_line(write) };
-            let line = self.carry(transaction, least);
+            let unloaded =
+                if cached { self.config.caches.l2_hit } else { self.unloaded_line(write) };
+            let line = self.carry(transaction, unloaded);
             self.events.add(now, Event::Enqueue(line));
         }
     }
 
     /// A line of a coherent DMA engine has passed the interconnect to the caches.
-    pub(super) fn to_caches(&mut self, number: usize, port: usize, now: Picos) {
+    pub(super) fn pass_to_caches(&mut self, number: usize, port: usize, now: Picos) {
         let Some(transaction) = self.transactions.get(number) else { return };
         let Transaction { master, owner, pa, at, .. } = *transaction;
         let charges = Some(&mut self.carried[number].charges);
