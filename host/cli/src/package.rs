@@ -106,7 +106,7 @@ fn lay_out(
 ) -> Result {
     let root = environment.sources()?;
     let mut installation = Installation::below(prefix);
-    installation.build = build_id::of_checkout().unwrap_or_default().to_owned();
+    build_id::of_checkout().unwrap_or_default().clone_into(&mut installation.build);
     let [programs, share, bin] =
         [installation.programs(), installation.share(), prefix.join("bin")];
     for folder in [&programs, &share, &bin] {
@@ -156,12 +156,12 @@ fn boards(names: &[String]) -> Result<Vec<Platform>> {
     if names.is_empty() {
         return Ok(Platform::all().into_iter().filter(runs).collect());
     }
-    let named = |name: &String| {
+    let board = |name: &String| {
         Platform::named(name).filter(runs).ok_or_else(|| {
             Failure::call(format!("`{name}` is no board that weir runs on: see `weir platforms`"))
         })
     };
-    names.iter().map(named).collect()
+    names.iter().map(board).collect()
 }
 
 /// Writes man pages, completions, licenses and the changelog.

@@ -387,15 +387,11 @@ fn masked(figures: &Figures) -> Rows {
 
 fn sections(figures: &Figures) -> Rows {
     let mut rows = Rows::new(&["section", "full system, bytes", "minimal system, bytes"], 1);
-    let sections: [(&str, fn(&SectionSizes) -> u64); 4] = [
-        ("executable", |sizes| sizes.text),
-        ("read-only data", |sizes| sizes.rodata),
-        ("initialized data", |sizes| sizes.data),
-        ("zeroed data and stacks", |sizes| sizes.bss),
-    ];
-    for (what, bytes) in sections {
-        let of = |sizes| grouped(bytes(sizes));
-        rows.row(&[what.to_owned(), of(&figures.sizes), of(&figures.minimal)]);
+    let bytes = |sizes: SectionSizes| [sizes.text, sizes.rodata, sizes.data, sizes.bss];
+    let both = bytes(figures.sizes).into_iter().zip(bytes(figures.minimal));
+    let sections = ["executable", "read-only data", "initialized data", "zeroed data and stacks"];
+    for (what, (full, minimal)) in sections.into_iter().zip(both) {
+        rows.row(&[what.to_owned(), grouped(full), grouped(minimal)]);
     }
     rows
 }

@@ -44,13 +44,11 @@ impl Programs {
     /// Returns the programs of `environment`. With `no_build` each is taken as it was built last.
     #[must_use]
     pub fn new(environment: &Environment, no_build: bool) -> Self {
-        match environment.installation() {
-            Some(its) => Self { directory: its.programs(), no_build: true, installed: true },
-            None => {
-                let directory = environment.build().join("programs");
-                Self { directory, no_build, installed: false }
-            }
+        if let Some(installation) = environment.installation() {
+            return Self { directory: installation.programs(), no_build: true, installed: true };
         }
+        let directory = environment.build().join("programs");
+        Self { directory, no_build, installed: false }
     }
 
     /// Builds the hypervisor with these optional parts for a board, and returns its ELF file.

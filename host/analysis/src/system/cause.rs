@@ -53,11 +53,11 @@ pub fn by_interrupt(
 ) -> Option<Cause> {
     let known = shared.and_then(|core| timing.sharing(core)).map_or(0, |its| its.interrupt.0);
     let cost = |line: &TimedLine| cost_of(timing, line, known).unwrap_or(0);
-    let mut rare = timing.clone();
-    for line in &mut rare.lines {
+    let mut seldom = timing.clone();
+    for line in &mut seldom.lines {
         line.admission = Some((1, 1));
     }
-    if !good(&rare) {
+    if !good(&seldom) {
         return None;
     }
     let taken = |line: &&TimedLine| {
