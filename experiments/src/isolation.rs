@@ -2,7 +2,7 @@
 //! without; and what share of the cache a VM has, after IsolBench.
 
 use super::{
-    ExperimentOutcome, ExperimentRequest,
+    ExperimentOutcome, ExperimentRequest, figures,
     statement::{
         ClaimSource,
         Relation::{AtLeast, AtMost},
@@ -10,8 +10,12 @@ use super::{
     },
     write,
 };
-use serde_json::json;
-use std::path::{Path, PathBuf};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
 use weir_image::{self as image, Environment, Failure, Result, progress::CountBar};
 use weir_qemu_plugin::caches::{CountMatrix, ObservedAccesses};
 use weir_report::{Picture, table};
@@ -48,16 +52,73 @@ const NEIGHBORS: [(&str, bool, bool); 3] = [
 /// lines before the walker returns to a line.
 const NEIGHBOR_COLORS: [(u8, &str); 3] = [(1, "4-7"), (2, "8-10"), (3, "11-13")];
 
+/// The figures of the experiment.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct IsolationFigures {
+    /// Lines that VMs evict of each other.
+    pub evictions_between_vms: WithAndWithoutColors,
+    /// Lines that weir evicts of VMs.
+    pub evictions_by_weir: WithAndWithoutColors,
+    /// Rows that VMs close of each other.
+    pub row_conflicts_between_vms: WithAndWithoutBanks,
+    /// Rows that weir closes of VMs.
+    pub row_conflicts_by_weir: WithAndWithoutBanks,
+    /// What the plug-in saw, by system.
+    pub matrices: BTreeMap<String, Value>,
+    /// The share of the cache that a walk has.
+    pub cache_share: Vec<ShareCurve>,
+}
+
+/// Counts without colors and with them.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct WithAndWithoutColors {
+    /// Without.
+    pub colors_off: u64,
+    /// With.
+    pub colors_on: u64,
+}
+
+/// Counts without banks and with them.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct WithAndWithoutBanks {
+    /// Without.
+    pub banks_off: u64,
+    /// With.
+    pub banks_on: u64,
+}
+
+/// The misses of a walk over its working set.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ShareCurve {
+    /// How its neighbors behave.
+    pub name: String,
+    /// A point for each size.
+    pub points: Vec<SharePoint>,
+}
+
+/// The misses of a walk through a working set.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct SharePoint {
+    /// The size in bytes.
+    pub bytes: u64,
+    /// The loads.
+    pub loads: u64,
+    /// Those that miss the L1.
+    pub l1_misses: u64,
+    /// Those that miss the L2.
+    pub l2_misses: u64,
+}
+
 /// The whole experiment.
-pub fn isolation(request: &ExperimentRequest) -> Result<ExperimentOutcome> {
+pub(crate) fn isolation(request: &ExperimentRequest) -> Result<ExperimentOutcome> {
     let environment = &request.environment;
     let bar = CountBar::new("observing", (SYSTEMS.len() + NEIGHBORS.len()) as u64);
     let mut seen = Vec::new();
-    let mut matrices = json!({});
+    let mut matrices = BTreeMap::new();
     let mut files = Vec::new();
     for (key, name) in SYSTEMS {
         let outcome = observed(&environment.system(name)?, environment)?;
-        matrices[key] = json!(outcome.record());
+        matrices.insert(key.to_owned(), figures(outcome.record()));
         let picture = request.directory.join(name).with_extension("svg");
         write(&picture, &observe::svg(&outcome))?;
         files.push(picture);
@@ -81,37 +142,33 @@ pub fn isolation(request: &ExperimentRequest) -> Result<ExperimentOutcome> {
     let mut statements: Vec<_> = pairs.iter().flat_map(Pair::statements).collect();
     statements.extend(judge(&curves));
     files.push(draw(&curves, &request.directory)?);
-    let sums = |of: fn(&ObservedAccesses, &CountMatrix) -> u64| {
-        let of = |seen: &ObservedAccesses, counts: fn(&ObservedAccesses) -> &CountMatrix| {
-            of(seen, counts(seen))
-        };
-        json!({
-            "evictions": {
-                "colors_off": of(colors_off, |seen| &seen.l2_evictions),
-                "colors_on": of(colors_on, |seen| &seen.l2_evictions),
-            },
-            "row_conflicts": {
-                "banks_off": of(banks_off, |seen| &seen.rows_closed),
-                "banks_on": of(banks_on, |seen| &seen.rows_closed),
-            },
-        })
+    let colors = |of: fn(&ObservedAccesses, &CountMatrix) -> u64| WithAndWithoutColors {
+        colors_off: of(colors_off, &colors_off.l2_evictions),
+        colors_on: of(colors_on, &colors_on.l2_evictions),
     };
-    let (between, by_weir) = (sums(ObservedAccesses::between_vms), sums(ObservedAccesses::by_weir));
-    let json = json!({
-        "evictions_between_vms": between["evictions"],
-        "evictions_by_weir": by_weir["evictions"],
-        "row_conflicts_between_vms": between["row_conflicts"],
-        "row_conflicts_by_weir": by_weir["row_conflicts"],
-        "matrices": matrices,
-        "cache_share": curves.iter().map(|(name, points)| json!({
-            "name": name,
-            "points": points.iter().map(|point| json!({
-                "bytes": point.size,
-                "loads": point.loads,
-                "l1_misses": point.l1_misses,
-                "l2_misses": point.l2_misses,
-            })).collect::<Vec<_>>(),
-        })).collect::<Vec<_>>(),
+    let banks = |of: fn(&ObservedAccesses, &CountMatrix) -> u64| WithAndWithoutBanks {
+        banks_off: of(banks_off, &banks_off.rows_closed),
+        banks_on: of(banks_on, &banks_on.rows_closed),
+    };
+    let point = |point: &Point| SharePoint {
+        bytes: point.size,
+        loads: point.loads,
+        l1_misses: point.l1_misses,
+        l2_misses: point.l2_misses,
+    };
+    let json = figures(IsolationFigures {
+        evictions_between_vms: colors(ObservedAccesses::between_vms),
+        evictions_by_weir: colors(ObservedAccesses::by_weir),
+        row_conflicts_between_vms: banks(ObservedAccesses::between_vms),
+        row_conflicts_by_weir: banks(ObservedAccesses::by_weir),
+        matrices,
+        cache_share: curves
+            .iter()
+            .map(|(name, points)| ShareCurve {
+                name: (*name).to_owned(),
+                points: points.iter().map(point).collect(),
+            })
+            .collect(),
     });
     let [lines, rows] = pairs.map(|pair| pair.table());
     let text = format!("{lines}\n{rows}\n{}", share_table(&curves));

@@ -15,9 +15,9 @@ mod bao_throttling;
 pub mod board;
 pub mod coverage;
 pub mod hypervisor;
-mod isolation;
+pub mod isolation;
 mod memory;
-mod mobivmm;
+pub mod mobivmm;
 mod rt_virtio;
 pub mod statement;
 pub mod throttling;
@@ -82,6 +82,12 @@ pub struct ExperimentReport {
     pub figures: Map<String, Value>,
     /// The files that were written, relative to the checkout.
     pub files: Vec<String>,
+}
+
+/// Returns the figures of an experiment as its report has them.
+fn figures(figures: impl Serialize) -> Value {
+    // Figures have no maps with keys that are no text, which JSON could not have.
+    serde_json::to_value(figures).unwrap_or_default()
 }
 
 /// A table or a figure of a paper that is computed again.

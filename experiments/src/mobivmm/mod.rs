@@ -14,15 +14,83 @@ pub(crate) mod paper;
 mod statements;
 mod system;
 
-use crate::{ExperimentOutcome, ExperimentRequest};
+use crate::{ExperimentOutcome, ExperimentRequest, figures};
 use measure::{Measured, Response, measure};
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
 use statements::statements;
 use std::{ffi::OsString, fmt::Write as _};
 use system::{First, Point, Policy, STORM_US, hub, sleeper};
 use weir_abi::Features;
 use weir_image::{Result, cargo::Programs, progress::CountBar};
 use weir_runner::lab::qemu_virt;
+
+/// The figures of the experiment.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct MobivmmFigures {
+    /// Table I.
+    pub table1: SleepTimes,
+    /// A point of Figures 8 to 11 each.
+    pub curves: Vec<SleepPoint>,
+    /// The interrupts of the other VM's devices.
+    pub interrupts_per_10ms: Vec<InterruptCounts>,
+}
+
+/// The mean time of a sleep of 10 ms, in ms.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct SleepTimes {
+    /// On a core of its own.
+    pub alone_ms: f64,
+    /// Next to a VM without interrupts.
+    pub shared_ms: f64,
+}
+
+/// The conditions of a point.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SleepConditions {
+    /// The quantum in ms.
+    pub quantum_ms: u64,
+    /// Whether the other VM has a second source of interrupts.
+    pub audio: bool,
+    /// What becomes of the interrupts.
+    pub policy: String,
+}
+
+/// A sleep of 10 ms next to a VM with interrupts.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct SleepPoint {
+    /// The conditions.
+    #[serde(flatten)]
+    pub conditions: SleepConditions,
+    /// The time between two interrupts in ms; 0 for none.
+    pub interval_ms: f64,
+    /// How long the sleep takes.
+    pub response_ms: SleepResponse,
+    /// The bound in ms, if there is one.
+    pub bound_ms: Option<f64>,
+}
+
+/// How long sleeps take, in ms.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct SleepResponse {
+    /// The mean.
+    pub avg: f64,
+    /// The maximum.
+    pub max: f64,
+}
+
+/// The interrupts in 10 ms of the other VM's devices.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct InterruptCounts {
+    /// The conditions.
+    #[serde(flatten)]
+    pub conditions: SleepConditions,
+    /// The time between two interrupts in ms; 0 for none.
+    pub interval_ms: f64,
+    /// Those of the network device.
+    pub network: Option<f64>,
+    /// Those of the second source.
+    pub second: Option<f64>,
+}
 
 /// Runs the whole experiment.
 pub(crate) fn mobivmm(request: &ExperimentRequest) -> Result<ExperimentOutcome> {
@@ -107,7 +175,7 @@ fn outcome(measured: &Measured) -> ExperimentOutcome {
         "max ms",
         "bound ms",
     );
-    let (mut curves, mut sources) = (Vec::new(), Vec::new());
+    let (mut curves, mut interrupts_per_10ms) = (Vec::new(), Vec::new());
     for (point, response) in points {
         let Point { policy, quantum_ms, audio, interval_us, .. } = *point;
         let interval_ms = f64::from(interval_us.unwrap_or(0)) / 1000.0;
@@ -125,24 +193,25 @@ fn outcome(measured: &Measured) -> ExperimentOutcome {
             response.avg,
             response.max,
         );
-        curves.push(json!({
-            "quantum_ms": quantum_ms,
-            "audio": audio,
-            "policy": policy.name(),
-            "interval_ms": interval_ms,
-            "response_ms": { "avg": response.avg, "max": response.max },
-            "bound_ms": bound,
-        }));
-        sources.push(json!({
-            "quantum_ms": quantum_ms,
-            "audio": audio,
-            "policy": policy.name(),
-            "interval_ms": interval_ms,
-            "network": response.came.map(|came| came[0]),
-            "second": response.came.map(|came| came[1]),
-        }));
+        let conditions = SleepConditions {
+            quantum_ms: quantum_ms.into(),
+            audio,
+            policy: policy.name().to_owned(),
+        };
+        curves.push(SleepPoint {
+            conditions: conditions.clone(),
+            interval_ms,
+            response_ms: SleepResponse { avg: response.avg, max: response.max },
+            bound_ms: bound,
+        });
+        interrupts_per_10ms.push(InterruptCounts {
+            conditions,
+            interval_ms,
+            network: response.came.map(|came| came[0]),
+            second: response.came.map(|came| came[1]),
+        });
     }
-    let table1: Value = json!({ "alone_ms": alone.avg, "shared_ms": shared.avg });
-    let json = json!({ "table1": table1, "curves": curves, "interrupts_per_10ms": sources });
+    let table1 = SleepTimes { alone_ms: alone.avg, shared_ms: shared.avg };
+    let json = figures(MobivmmFigures { table1, curves, interrupts_per_10ms });
     ExperimentOutcome { json, text, statements: statements(measured), files: Vec::new() }
 }

@@ -12,7 +12,7 @@ use crate::{
     },
     write,
 };
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use weir_analysis::Nanos;
 use weir_image::{Failure, Result, progress::CountBar};
@@ -42,6 +42,54 @@ const STARTS: f64 = 0.1;
 
 /// How many runs that is.
 pub const RUNS: u64 = 5;
+
+/// The shapes of the traffic in a JSON result.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct ShapeFigures {
+    /// The arrivals of one VM.
+    pub arrivals: ArrivalShape,
+    /// What several VMs move.
+    pub traffic: TrafficShape,
+}
+
+/// The arrival curve of a VM with a budget.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct ArrivalShape {
+    /// The period in ns.
+    pub period_ns: u64,
+    /// The budget.
+    pub budget: u64,
+    /// Where the curve rises.
+    pub rise_at_multiples: RiseShares,
+}
+
+/// The share of the rise at multiples of the period.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct RiseShares {
+    /// With the budget.
+    pub throttled: f64,
+    /// Without.
+    pub free: f64,
+    /// The points of the curve in each period.
+    pub parts: u32,
+}
+
+/// The lines that memory stressors move in a period.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct TrafficShape {
+    /// The period in ns.
+    pub period_ns: u64,
+    /// What all may take.
+    pub saturation: u64,
+    /// The budget of each.
+    pub budget_of_each: u64,
+    /// With budgets.
+    pub throttled: f64,
+    /// Without.
+    pub free: f64,
+    /// One without a budget.
+    pub free_alone: f64,
+}
 
 /// The results.
 #[derive(Clone, Debug)]
@@ -107,15 +155,23 @@ impl Shapes {
         )
     }
 
-    /// For a program.
-    pub fn json(&self) -> Value {
-        json!({
-            "arrivals": { "period_ns": PERIOD, "budget": BUDGET,
-                "rise_at_multiples": { "throttled": self.rise[0], "free": self.rise[1], "parts": PARTS } },
-            "traffic": { "period_ns": PERIOD, "saturation": self.saturation,
-                "budget_of_each": self.share, "throttled": self.moved[0], "free": self.moved[1],
-                "free_alone": self.moved_by_one },
-        })
+    /// Returns the shapes as a JSON result has them.
+    pub fn record(&self) -> ShapeFigures {
+        let [throttled, free] = self.rise;
+        let arrivals = ArrivalShape {
+            period_ns: PERIOD,
+            budget: BUDGET,
+            rise_at_multiples: RiseShares { throttled, free, parts: PARTS },
+        };
+        let traffic = TrafficShape {
+            period_ns: PERIOD,
+            saturation: self.saturation,
+            budget_of_each: self.share,
+            throttled: self.moved[0],
+            free: self.moved[1],
+            free_alone: self.moved_by_one,
+        };
+        ShapeFigures { arrivals, traffic }
     }
 }
 

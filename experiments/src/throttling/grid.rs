@@ -4,7 +4,7 @@
 
 use super::WEIR;
 use crate::statement::{Relation::AtMost, Statement, statements};
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
 use weir_abi::regulation::most_events;
 use weir_image::{Failure, Result, progress::CountBar};
 use weir_report::table;
@@ -167,6 +167,33 @@ pub fn measured(
     of.ok_or_else(|| Failure::system(format!("{name}: core {core} never spent its budget")))
 }
 
+/// A run with a budget in a JSON result.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct GridRun {
+    /// The regulator.
+    pub regulator: String,
+    /// What counts the accesses.
+    pub source: String,
+    /// The guest.
+    pub guest: String,
+    /// Whether the console is served by another core.
+    pub console_on_other_core: bool,
+    /// The period in ns.
+    pub period_ns: u64,
+    /// The budget.
+    pub budget: u64,
+    /// The most in a period.
+    pub max_per_period: u64,
+    /// The most beyond what the budget left.
+    pub overshoot_max: u64,
+    /// The bound on that.
+    pub overshoot_allowed: u64,
+    /// The difference of the rate as a share.
+    pub rate_error: f64,
+    /// The number of periods.
+    pub periods: u64,
+}
+
 impl GridPoint {
     /// The guest, and whether the console is on another core.
     fn source_name(&self) -> String {
@@ -198,22 +225,22 @@ impl GridPoint {
         ]
     }
 
-    /// As the experiment's JSON has it.
-    pub fn json(&self) -> Value {
+    /// Returns the run as a JSON result has it.
+    pub fn record(&self) -> GridRun {
         let Self { source, guest, console_apart, period, budget, measured, allowed } = self;
-        json!({
-            "regulator": "static",
-            "source": source,
-            "guest": guest,
-            "console_on_other_core": console_apart,
-            "period_ns": period,
-            "budget": budget,
-            "max_per_period": measured.max_per_period,
-            "overshoot_max": measured.overshoot_max,
-            "overshoot_allowed": allowed,
-            "rate_error": measured.rate_error,
-            "periods": measured.periods,
-        })
+        GridRun {
+            regulator: "static".to_owned(),
+            source: source.to_string(),
+            guest: guest.to_string(),
+            console_on_other_core: *console_apart,
+            period_ns: *period,
+            budget: *budget,
+            max_per_period: measured.max_per_period,
+            overshoot_max: measured.overshoot_max,
+            overshoot_allowed: *allowed,
+            rate_error: measured.rate_error,
+            periods: measured.periods,
+        }
     }
 }
 

@@ -5,21 +5,38 @@
 //! Counts are the plug-in's own, of the guests' instructions or of the lines that the model of the
 //! caches moves. From EL2 come only the times at which periods began.
 
-mod curves;
-mod grid;
+pub mod curves;
+pub mod grid;
 pub mod paths;
-mod regulators;
+pub mod regulators;
 
 use super::{
-    ExperimentOutcome, ExperimentRequest,
+    ExperimentOutcome, ExperimentRequest, figures,
     statement::{ClaimSource, Paper, Statement},
 };
-use serde_json::json;
+use serde::{Deserialize, Serialize};
 use weir_image::{Result, progress::CountBar};
 use weir_runner::Lab;
 
 const WEIR: ClaimSource = ClaimSource::own("docs/results/reproduce.md, Memory budgets");
 const XEN: ClaimSource = Paper("xen-throttling").at("IV-B, Figure 5");
+
+/// The figures of the experiment. A quick call has no shapes and no regulators.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ThrottlingFigures {
+    /// The runs with budgets.
+    pub runs: Vec<grid::GridRun>,
+    /// The shape of the traffic.
+    pub shapes: Option<curves::ShapeFigures>,
+    /// What each regulator gives.
+    pub regulators: Option<regulators::RegulatorFigures>,
+    /// By how much a VM without a budget is slower while another is throttled, as a share.
+    pub unregulated_overhead: f64,
+    /// The instructions of the regulators at EL2.
+    pub el2_instructions: paths::BudgetPaths,
+    /// The compiler of the hypervisor.
+    pub compiler: String,
+}
 
 /// The whole experiment.
 ///
@@ -36,7 +53,7 @@ pub fn throttling(request: &ExperimentRequest) -> Result<ExperimentOutcome> {
     let points = grid::run(&lab, request.quick, &bar)?;
     let mut statements: Vec<Statement> =
         points.iter().flat_map(grid::GridPoint::statements).collect();
-    let mut json = json!({ "runs": points.iter().map(grid::GridPoint::json).collect::<Vec<_>>() });
+    let (mut shape_figures, mut regulator_figures) = (None, None);
     let mut text = grid::text(&points);
     let mut files = Vec::new();
     let mut findings = regulators::Findings::default();
@@ -44,19 +61,25 @@ pub fn throttling(request: &ExperimentRequest) -> Result<ExperimentOutcome> {
         let shapes = curves::run(&lab, &request.directory, &bar)?;
         text = format!("{text}\n{}", shapes.text());
         statements.extend(shapes.statements());
-        json["shapes"] = shapes.json();
+        shape_figures = Some(shapes.record());
         files.extend(shapes.files);
         findings = regulators::run(&lab, &bar)?;
-        json["regulators"] = std::mem::take(&mut findings.json);
+        regulator_figures = Some(std::mem::take(&mut findings.figures));
     }
-    json["unregulated_overhead"] = regulators::unregulated(&lab, &bar, &mut findings)?.into();
+    let unregulated_overhead = regulators::unregulated(&lab, &bar, &mut findings)?;
     text = format!("{text}{}", findings.text);
     statements.extend(findings.statements);
     let paths = paths::run(&lab, request.quick, &bar)?;
-    json["el2_instructions"] = json!(paths::record(&paths));
-    json["compiler"] = lab.compiler().into();
     text = format!("{text}\n{}\ncompiled by {}", paths::text(&paths), lab.compiler());
     statements.extend(paths::statements(&paths));
     drop(bar);
+    let json = figures(ThrottlingFigures {
+        runs: points.iter().map(grid::GridPoint::record).collect(),
+        shapes: shape_figures,
+        regulators: regulator_figures,
+        unregulated_overhead,
+        el2_instructions: paths::record(&paths),
+        compiler: lab.compiler().to_owned(),
+    });
     Ok(ExperimentOutcome { json, text, statements, files })
 }

@@ -5,7 +5,7 @@ use crate::statement::{
     Relation::{AtLeast, AtMost, Near, RisingBy, Within},
     Statement, statements,
 };
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, fmt::Write as _};
 use weir_image::{Failure, Result, progress::CountBar};
 use weir_qemu_plugin::ledger::Period;
@@ -26,11 +26,67 @@ pub const RUNS: u64 = 3 + 2 + 2;
 /// And of [`unregulated`].
 pub const UNREGULATED: u64 = 2;
 
+/// The lines in a period that a core gets which always wants more, by regulator.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct RegulatorFigures {
+    /// MemGuard, next to a partly busy VM.
+    pub memguard: MemguardFigures,
+    /// Compensation, next to a critical VM that needs nothing.
+    pub compensation: CompensationFigures,
+    /// The pool, for one busy vCPU of two.
+    pub pool: PoolFigures,
+}
+
+/// The figures of MemGuard.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub struct MemguardFigures {
+    /// The budget.
+    pub budget: u64,
+    /// Without it.
+    pub alone: f64,
+    /// With reclaim.
+    pub reclaim: f64,
+    /// With spare sharing.
+    pub spare: f64,
+    /// The most by which the lender was short.
+    pub lender_short_max: u64,
+    /// The most of both in a period.
+    pub domain_max_per_period: u64,
+}
+
+/// The figures of compensation.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct CompensationFigures {
+    /// The budget.
+    pub budget: u64,
+    /// The periods in a window.
+    pub window: u64,
+    /// Without it.
+    pub off: f64,
+    /// With it.
+    pub on: f64,
+    /// The lines in each period of a window.
+    pub by_period: Vec<u64>,
+    /// The most in a period.
+    pub max_per_period: u64,
+}
+
+/// The figures of the pool.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub struct PoolFigures {
+    /// The budget.
+    pub budget: u64,
+    /// With the even split.
+    pub even: f64,
+    /// From the pool.
+    pub pool: f64,
+}
+
 /// Findings as they come.
 #[derive(Default)]
 pub struct Findings {
     /// For a program.
-    pub json: Value,
+    pub figures: RegulatorFigures,
     /// For a person.
     pub text: String,
     /// The judged values.
@@ -45,7 +101,7 @@ impl Findings {
 
 /// All of them.
 pub fn run(lab: &Lab<'_>, bar: &CountBar) -> Result<Findings> {
-    let mut findings = Findings { json: json!({}), ..Findings::default() };
+    let mut findings = Findings::default();
     memguard(lab, bar, &mut findings)?;
     compensation(lab, bar, &mut findings)?;
     pool(lab, bar, &mut findings)?;
@@ -258,10 +314,14 @@ fn memguard(lab: &Lab<'_>, bar: &CountBar, findings: &mut Findings) -> Result {
     let sums = domain(&reclaim)?;
     let [short, domain] = [lent.1, sums].map(to_f64);
     findings.statements.extend(Reclaimed { rates, short, domain }.statements());
-    findings.json["memguard"] = json!({
-        "budget": BUDGET, "alone": rates[0], "reclaim": rates[1], "spare": rates[2],
-        "lender_short_max": lent.0, "domain_max_per_period": sums,
-    });
+    findings.figures.memguard = MemguardFigures {
+        budget: BUDGET,
+        alone: rates[0],
+        reclaim: rates[1],
+        spare: rates[2],
+        lender_short_max: lent.0,
+        domain_max_per_period: sums,
+    };
     Ok(())
 }
 
@@ -308,10 +368,14 @@ fn compensation(lab: &Lab<'_>, bar: &CountBar, findings: &mut Findings) -> Resul
         most: to_f64(most),
     };
     findings.statements.extend(compensated.statements());
-    findings.json["compensation"] = json!({
-        "budget": BUDGET, "window": WINDOW, "off": rates[0], "on": rates[1], "by_period": places,
-        "max_per_period": most,
-    });
+    findings.figures.compensation = CompensationFigures {
+        budget: BUDGET,
+        window: WINDOW,
+        off: rates[0],
+        on: rates[1],
+        by_period: places,
+        max_per_period: most,
+    };
     Ok(())
 }
 
@@ -335,7 +399,7 @@ fn pool(lab: &Lab<'_>, bar: &CountBar, findings: &mut Findings) -> Result {
         rates[0], rates[1]
     ));
     findings.statements.extend(pooled([rates[0], rates[1]]));
-    findings.json["pool"] = json!({ "budget": BUDGET, "even": rates[0], "pool": rates[1] });
+    findings.figures.pool = PoolFigures { budget: BUDGET, even: rates[0], pool: rates[1] };
     Ok(())
 }
 

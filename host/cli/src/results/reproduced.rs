@@ -1,32 +1,16 @@
 //! The tables of docs/results/reproduce.md, from what `weir reproduce NAME --json` printed.
 
 use super::{Rows, grouped};
-use serde_json::Value;
 use weir_experiments::{
     ExperimentReport,
     coverage::paper_results,
+    isolation::IsolationFigures,
+    mobivmm::{MobivmmFigures, SleepPoint},
     statement::{
         DeviationRecord, StatementCounts, StatementKind, StatementRecord, StatementVerdict,
     },
+    throttling::{ThrottlingFigures, grid::GridRun},
 };
-
-/// The values of a list in an object; none if it has no such list.
-pub(super) fn list<'a>(json: &'a Value, key: &str) -> impl Iterator<Item = &'a Value> + Clone {
-    json[key].as_array().into_iter().flatten()
-}
-
-pub(super) fn text(value: &Value) -> String {
-    value.as_str().unwrap_or_default().to_owned()
-}
-
-/// A count; a dash if there is none.
-fn count(value: &Value) -> String {
-    value.as_u64().map_or_else(|| "-".to_owned(), grouped)
-}
-
-fn number(value: &Value) -> f64 {
-    value.as_f64().unwrap_or_default()
-}
 
 /// Counts statements by their verdicts.
 fn counts<'a>(statements: impl Iterator<Item = &'a StatementRecord>) -> StatementCounts {
@@ -185,18 +169,20 @@ pub(super) fn isolation(report: &ExperimentReport) -> Rows {
 }
 
 /// L2 misses per hundred loads over the working set.
-pub(super) fn cache_share(json: &Value) -> Rows {
-    let curves: Vec<_> = list(json, "cache_share").collect();
-    let names: Vec<_> = curves.iter().map(|curve| text(&curve["name"])).collect();
+#[expect(clippy::cast_precision_loss, reason = "a walk has less than 2^53 loads")]
+pub(super) fn cache_share(figures: &IsolationFigures) -> Rows {
+    let curves = &figures.cache_share;
     let mut header = vec!["working set, KiB"];
-    header.extend(names.iter().map(String::as_str));
+    header.extend(curves.iter().map(|curve| curve.name.as_str()));
     let mut rows = Rows::new(&header, 0);
-    let first = curves.first().into_iter().flat_map(|curve| list(curve, "points"));
+    let first = curves.first().into_iter().flat_map(|curve| &curve.points);
     for (place, point) in first.enumerate() {
-        let mut row = vec![grouped(point["bytes"].as_u64().unwrap_or_default() >> 10)];
+        let mut row = vec![grouped(point.bytes >> 10)];
         row.extend(curves.iter().map(|curve| {
-            let point = &curve["points"][place];
-            format!("{:.1}", 100.0 * number(&point["l2_misses"]) / number(&point["loads"]))
+            curve.points.get(place).map_or_else(
+                || "-".to_owned(),
+                |point| format!("{:.1}", 100.0 * point.l2_misses as f64 / point.loads as f64),
+            )
         }));
         rows.row(&row);
     }
@@ -204,63 +190,73 @@ pub(super) fn cache_share(json: &Value) -> Rows {
 }
 
 /// What comes beyond budgets, by what counts them.
-pub(super) fn overshoot(json: &Value) -> Rows {
+pub(super) fn overshoot(figures: &ThrottlingFigures) -> Rows {
     let header = ["counted by", "guest", "runs", "allowed", "observed", "rate, off by at most, %"];
     let mut rows = Rows::new(&header, 2);
-    let of = |run: &Value| {
-        let other = run["console_on_other_core"] == true;
-        let guest = format!("`{}`", text(&run["guest"]));
+    let of = |run: &GridRun| {
+        let guest = format!("`{}`", run.guest);
+        let other = run.console_on_other_core;
         let guest = if other { guest + ", console on another core" } else { guest };
-        [format!("`{}`", text(&run["source"])), guest]
+        [format!("`{}`", run.source), guest]
     };
     let mut kinds: Vec<[String; 2]> = Vec::new();
-    for kind in list(json, "runs").map(of) {
+    for kind in figures.runs.iter().map(of) {
         if !kinds.contains(&kind) {
             kinds.push(kind);
         }
     }
     for kind in kinds {
-        let runs = || list(json, "runs").filter(|run| of(run) == kind);
-        let most = |key: &str| runs().filter_map(|run| run[key].as_u64()).max();
-        let [allowed, observed] = ["overshoot_allowed", "overshoot_max"].map(most);
-        let rate = runs().map(|run| number(&run["rate_error"]).abs()).fold(0.0, f64::max);
-        let [counted, guest] = kind.clone();
-        rows.row(&[
-            counted,
-            guest,
-            runs().count().to_string(),
-            allowed.map_or_else(|| "-".to_owned(), grouped),
-            observed.map_or_else(|| "-".to_owned(), grouped),
-            format!("{:.4}", 100.0 * rate),
-        ]);
+        let runs = || figures.runs.iter().filter(|run| of(run) == kind);
+        let most = |value: fn(&GridRun) -> u64| grouped(runs().map(value).max().unwrap_or(0));
+        let [allowed, observed] =
+            [most(|run| run.overshoot_allowed), most(|run| run.overshoot_max)];
+        let rate = runs().map(|run| run.rate_error.abs()).fold(0.0, f64::max);
+        let runs = runs().count().to_string();
+        let [counted, guest] = kind;
+        rows.row(&[counted, guest, runs, allowed, observed, format!("{:.4}", 100.0 * rate)]);
     }
     rows
 }
 
 /// Lines a period that a core gets which always wants more.
-pub(super) fn regulators(json: &Value) -> Rows {
+pub(super) fn regulators(figures: &ThrottlingFigures) -> Rows {
     let mut rows = Rows::new(&["regulator", "budget", "without", "with"], 1);
-    let all = &json["regulators"];
-    for (regulator, without, with, what) in [
-        ("memguard", "alone", "reclaim", "MemGuard next to a partly busy VM: reclaim"),
-        ("memguard", "alone", "spare", "the same with spare sharing"),
-        ("compensation", "off", "on", "compensation next to a critical VM that needs nothing"),
-        ("pool", "even", "pool", "one busy vCPU of two: the pool instead of the even split"),
+    let Some(all) = &figures.regulators else { return rows };
+    let (memguard, compensation, pool) = (&all.memguard, &all.compensation, &all.pool);
+    for (what, budget, without, with) in [
+        (
+            "MemGuard next to a partly busy VM: reclaim",
+            memguard.budget,
+            memguard.alone,
+            memguard.reclaim,
+        ),
+        ("the same with spare sharing", memguard.budget, memguard.alone, memguard.spare),
+        (
+            "compensation next to a critical VM that needs nothing",
+            compensation.budget,
+            compensation.off,
+            compensation.on,
+        ),
+        (
+            "one busy vCPU of two: the pool instead of the even split",
+            pool.budget,
+            pool.even,
+            pool.pool,
+        ),
     ] {
-        let figures = &all[regulator];
         #[expect(
             clippy::cast_sign_loss,
             clippy::cast_possible_truncation,
             reason = "a small count"
         )]
-        let lines = |key: &str| grouped(number(&figures[key]).round() as u64);
-        rows.row(&[what.to_owned(), count(&figures["budget"]), lines(without), lines(with)]);
+        let lines = |lines: f64| grouped(lines.round() as u64);
+        rows.row(&[what.to_owned(), grouped(budget), lines(without), lines(with)]);
     }
     rows
 }
 
 /// How long a sleep of 10 ms takes next to a VM with interrupts.
-pub(super) fn sleeps(json: &Value) -> Rows {
+pub(super) fn sleeps(figures: &MobivmmFigures) -> Rows {
     let header = [
         "policy",
         "quantum, ms",
@@ -272,34 +268,33 @@ pub(super) fn sleeps(json: &Value) -> Rows {
     ];
     let mut rows = Rows::new(&header, 1);
     let none = || "-".to_owned();
-    for (key, what) in [("alone_ms", "alone"), ("shared_ms", "next to a VM without interrupts")] {
-        let mean = format!("{:.1}", number(&json["table1"][key]));
+    let table1 = figures.table1;
+    for (mean, what) in
+        [(table1.alone_ms, "alone"), (table1.shared_ms, "next to a VM without interrupts")]
+    {
+        let mean = format!("{mean:.1}");
         rows.row(&[what.to_owned(), "20".to_owned(), none(), mean, none(), none(), none()]);
     }
-    let same =
-        |a: &Value, b: &Value| ["policy", "quantum_ms", "audio"].iter().all(|k| a[k] == b[k]);
-    let curves: Vec<_> = list(json, "curves").collect();
+    let curves = &figures.curves;
     for (place, first) in curves.iter().enumerate() {
-        if curves[..place].iter().any(|earlier| same(earlier, first)) {
+        if curves[..place].iter().any(|earlier| earlier.conditions == first.conditions) {
             continue;
         }
-        let points = || curves.iter().filter(|point| same(point, first));
+        let points = || curves.iter().filter(|point| point.conditions == first.conditions);
         // A storm's interrupts come at intervals of some microseconds.
-        let is_storm = |point: &&&&Value| number(&point["interval_ms"]) < 0.1;
-        let mean = |point: &&Value| number(&point["response_ms"]["avg"]);
-        let means = || points().filter(|point| !is_storm(&point)).map(mean);
+        let is_storm = |point: &&SleepPoint| point.interval_ms < 0.1;
+        let means = || points().filter(|it| !is_storm(it)).map(|it| it.response_ms.avg);
         let [least, most] = [means().fold(f64::MAX, f64::min), means().fold(0.0, f64::max)];
-        let storm = points().find(|point| is_storm(&point)).map(mean);
-        let longest = points().map(|it| number(&it["response_ms"]["max"])).fold(0.0, f64::max);
-        let bound = first["bound_ms"].as_f64();
+        let storm = points().find(is_storm).map(|it| it.response_ms.avg);
+        let longest = points().map(|it| it.response_ms.max).fold(0.0, f64::max);
         rows.row(&[
-            format!("`{}`", text(&first["policy"])),
-            count(&first["quantum_ms"]),
-            if first["audio"] == true { "yes" } else { "no" }.to_owned(),
+            format!("`{}`", first.conditions.policy),
+            grouped(first.conditions.quantum_ms),
+            if first.conditions.audio { "yes" } else { "no" }.to_owned(),
             format!("{least:.1} to {most:.1}"),
             storm.map_or_else(none, |storm| format!("{storm:.1}")),
             format!("{longest:.1}"),
-            bound.map_or_else(|| "none".to_owned(), |bound| format!("{bound:.1}")),
+            first.bound_ms.map_or_else(|| "none".to_owned(), |bound| format!("{bound:.1}")),
         ]);
     }
     rows
