@@ -452,6 +452,7 @@ fn moved_by_coherent(allocates: bool, bytes: u64) -> MemorySystem {
 
 #[test]
 fn allocated_lines_stay_in_the_shared_cache() {
+    use Served::{L2, Memory, Peer};
     let served = |allocates| {
         let mut system = moved_by_coherent(allocates, 4096);
         let places = [0, 64, 1 << 28, (1 << 28) + 64];
@@ -459,7 +460,6 @@ fn allocated_lines_stay_in_the_shared_cache() {
         let writes: u64 = system.channels().map(|channel| channel.writes).sum();
         (served, writes)
     };
-    use Served::{L2, Memory, Peer};
     assert_eq!(served(false), ([Peer, Memory, Memory, Memory], 64));
     assert_eq!(served(true), ([Peer, L2, L2, L2], 0));
 }
