@@ -5,5 +5,6 @@ fn calls_print_the_expected_output() {
     trycmd::TestCases::new()
         .default_bin_name("weir")
         .env("WEIR_ROOT", ".")
+        .env("WEIR_COMMAND", "weir")
         .case("../../tests/end-to-end/cmd/*.trycmd");
 }

@@ -46,10 +46,16 @@ fn an_installation_needs_no_checkout() {
     // The broker is there for each system with flows, and an image goes to where the user is.
     let flows = prefix.join("share/weir/examples/flows-mmio/flows-mmio.toml");
     let built = installed(&prefix, &home, &["build", flows.to_str().expect("UTF-8")]);
-    assert!(built.err.contains("sender is not there"), "{}{}", built.out, built.err);
+    assert!(built.err.contains("cannot read elf = \"sender\""), "{}{}", built.out, built.err);
     let built = installed(&prefix, &home, &["build", echo.to_str().expect("UTF-8")]);
     assert_eq!(built.status, Some(0), "{}", built.err);
     assert!(home.join("echo-qemu-virt.img").is_file(), "{}", built.out);
+    // A missing part is named, and the installation does not take itself for a checkout.
+    let plugin = prefix.join("lib/weir/libweir_qemu_plugin.so");
+    std::fs::remove_file(plugin).expect("removed");
+    let doctor = installed(&prefix, &home, &["doctor"]);
+    assert_eq!(doctor.status, Some(3), "{}{}", doctor.out, doctor.err);
+    assert!(!doctor.out.contains("nothing is missing"), "{}", doctor.out);
     // What needs the sources says so.
     let results = installed(&prefix, &home, &["reproduce", "rt-virtio-table3"]);
     assert_eq!(results.status, Some(3), "{}", results.err);

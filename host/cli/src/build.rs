@@ -210,7 +210,7 @@ fn describe(system: &System, packed: &Packed, image: &Path) -> (String, BuiltIma
 
 /// The name of its image: the same, but of a `system.toml` its directory's, since each of these is
 /// called so.
-fn image_name(system: &System) -> String {
+pub fn image_name(system: &System) -> String {
     let name = image::name(system);
     if name != "system" {
         return name;

@@ -6,12 +6,13 @@ use crate::{
     screen,
 };
 use std::{
+    env,
     ffi::OsStr,
-    fs,
     io::Write,
     path::{Path, PathBuf},
     process::Command,
 };
+use weir_model::platform::Platform;
 use weir_report::table;
 
 /// Checks what this machine has of what weir needs, and says what to install.
@@ -29,18 +30,22 @@ struct Part {
 
 /// Carries the verb out.
 pub fn run(_: &DoctorArguments, environment: &Environment) -> Result {
-    let mut parts = vec![Part { name: "weir", found: Ok(origin(environment)) }];
-    let qemu = version(&environment.qemu).ok_or_else(|| {
-        format!("{} does not start: apt install qemu-system-arm", environment.qemu.display())
-    });
-    parts.push(Part { name: "QEMU", found: qemu });
+    let installation = environment.installation();
+    let weir = match installation {
+        Some(installation) if installation.is_damaged() => {
+            Err("its installed.json is damaged: install the package again".to_owned())
+        }
+        _ => Ok(origin(environment)),
+    };
+    let mut parts = vec![Part { name: "weir", found: weir }];
+    parts.push(Part { name: "QEMU", found: qemu(environment) });
     for (name, library) in
         [("emulated clock", environment.clock()), ("plug-in of QEMU", environment.plugin())]
     {
         let found = library.map(|path| path.display().to_string());
         parts.push(Part { name, found: found.map_err(|failure| failure.text) });
     }
-    if environment.installation().is_none() {
+    if installation.is_none() {
         for (name, program) in [
             ("Rust compiler", environment.rustc.as_deref().unwrap_or(OsStr::new("rustc"))),
             ("cargo", &environment.cargo),
@@ -50,13 +55,24 @@ pub fn run(_: &DoctorArguments, environment: &Environment) -> Result {
             parts.push(Part { name, found: found.ok_or_else(missing) });
         }
     }
-    for (name, folder) in [("runs", environment.runs()), ("images", environment.build())] {
-        parts.push(Part { name, found: writable(&folder) });
-    }
-    if let Ok(downloads) = environment.downloads() {
-        let kept = fs::read_dir(&downloads).map_or(0, Iterator::count);
-        let found = format!("{}, with {kept} entries", downloads.display());
-        parts.push(Part { name: "downloads of Debian", found: Ok(found) });
+    let [state, cache] =
+        ["HOME or XDG_STATE_HOME", "HOME or XDG_CACHE_HOME"].map(|own| match installation {
+            Some(_) => own,
+            None => "WEIR_ROOT",
+        });
+    let downloads = environment.downloads();
+    for (name, folder, change) in [
+        ("runs", Ok(environment.runs()), "WEIR_RUNS"),
+        ("images", Ok(environment.images()), "the current folder"),
+        ("secret of seeds", Ok(environment.state()), state),
+        ("programs", Ok(environment.build()), cache),
+        ("downloads of Debian", downloads, "WEIR_CACHE"),
+        ("temporary files", Ok(env::temp_dir()), "TMPDIR"),
+    ] {
+        let found = folder
+            .map_err(|failure| failure.text)
+            .and_then(|folder| writable(&folder).map_err(|why| format!("{why}; change {change}")));
+        parts.push(Part { name, found });
     }
     let mut rows = table(["part", "", "found, or what to do"]);
     for Part { name, found } in &parts {
@@ -91,10 +107,33 @@ fn version(program: &OsStr) -> Option<String> {
     output.status.success().then(|| text.lines().next().unwrap_or_default().to_owned())
 }
 
-/// Returns the folder if files can be written there, or below the nearest folder that exists.
+/// Returns the version of QEMU, and the boards whose machine it does not have.
+fn qemu(environment: &Environment) -> std::result::Result<String, String> {
+    let found = version(&environment.qemu).ok_or_else(|| {
+        format!("{} does not start: apt install qemu-system-arm", environment.qemu.display())
+    })?;
+    let boards = Platform::all();
+    let boards: Vec<_> = boards.iter().filter(|board| board.qemu.is_some()).collect();
+    let fails = |board: &&Platform| Some((board.name.clone(), refused(environment, board)?));
+    let failures: Vec<_> = boards.iter().filter_map(fails).collect();
+    let names: Vec<_> = failures.iter().map(|(name, _)| name.as_str()).collect();
+    match failures.first() {
+        Some((_, failure)) if failures.len() == boards.len() => Err(failure.clone()),
+        Some((_, failure)) => Ok(format!("{found}; not for {}: {failure}", names.join(", "))),
+        None => Ok(found),
+    }
+}
+
+/// Returns why QEMU does not have the machine of a board.
+fn refused(environment: &Environment, board: &Platform) -> Option<String> {
+    weir_runner::check_qemu(environment, board).err().map(|failure| failure.text)
+}
+
+/// Returns the folder if files can be written there, or below the nearest of its folders that
+/// exists.
 fn writable(folder: &Path) -> std::result::Result<String, String> {
     let whole: PathBuf = std::path::absolute(folder).unwrap_or_else(|_| folder.to_owned());
-    let there = whole.ancestors().find(|folder| folder.is_dir()).unwrap_or(Path::new("/"));
+    let there = whole.ancestors().find(|folder| folder.exists()).unwrap_or(Path::new("/"));
     match tempfile::tempfile_in(there) {
         Ok(_) => Ok(folder.display().to_string()),
         Err(error) => Err(format!("cannot write to {}: {error}", there.display())),
@@ -104,6 +143,7 @@ fn writable(folder: &Path) -> std::result::Result<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     #[test]
     fn a_folder_that_cannot_be_written_is_named() {
@@ -111,6 +151,9 @@ mod tests {
         assert!(writable(&there.path().join("not/yet")).is_ok());
         let refused = writable(Path::new("/proc/weir")).expect_err("no folder for files");
         assert!(refused.starts_with("cannot write to /proc: "), "{refused}");
+        let file = there.path().join("weir");
+        fs::write(&file, "").expect("a file");
+        assert!(writable(&file.join("runs")).is_err(), "a file is no folder");
     }
 
     #[test]

@@ -72,14 +72,15 @@ pub fn run(
         other => other,
     };
     let version = env!("CARGO_PKG_VERSION");
+    let libc = oldest_libc(root.path(), environment)?;
     let control = root.path().join("DEBIAN");
     create(&control)?;
     write(
         &control.join("control"),
         &format!(
             "Package: weir\nVersion: {version}\nArchitecture: {architecture}\nMaintainer: the \
-             authors of weir\nDepends: qemu-system-arm, ca-certificates, libc6\nSection: \
-             misc\nPriority: optional\nDescription: real-time partitioning hypervisor for Armv8-A, \
+             authors of weir\nDepends: qemu-system-arm, ca-certificates, libc6 (>= \
+             {libc})\nSection: misc\nPriority: optional\nDescription: real-time partitioning hypervisor for Armv8-A, \
              with tools\n The tools compute, before deployment, upper bounds on the delay that a \
              critical VM\n suffers from memory contention, shared cores and messages.\n"
         ),
@@ -95,6 +96,35 @@ pub fn run(
     }
     writeln!(out, "{}", package.display())?;
     Ok(())
+}
+
+/// Returns the oldest version of the GNU C library that has all symbols of the programs for the
+/// host in the package below `root`.
+fn oldest_libc(root: &Path, environment: &Environment) -> Result<String> {
+    let mut files = vec![root.join("usr/bin/weir")];
+    let libraries = Installation::below(&root.join("usr")).libraries();
+    for library in [environment.clock()?, environment.plugin()?] {
+        files.push(libraries.join(library.file_name().unwrap_or_default()));
+    }
+    let mut newest = (2, 0);
+    for file in files {
+        let bytes = fs::read(&file).context(|| format!("read {}", file.display()))?;
+        newest = newest.max(newest_symbol(&bytes).unwrap_or(newest));
+    }
+    Ok(format!("{}.{}", newest.0, newest.1))
+}
+
+/// Returns the newest version of the GNU C library that names of symbol versions in an ELF file
+/// have, such as `GLIBC_2.34`.
+fn newest_symbol(elf: &[u8]) -> Option<(u32, u32)> {
+    const PREFIX: &[u8] = b"GLIBC_";
+    let names = elf.windows(PREFIX.len()).enumerate().filter(|(_, window)| *window == PREFIX);
+    let version = |place: usize| {
+        let name = elf[place + PREFIX.len()..].split(|byte| *byte == 0).next()?;
+        let mut numbers = str::from_utf8(name).ok()?.split('.').map(str::parse);
+        Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
+    };
+    names.filter_map(|(place, _)| version(place)).max()
 }
 
 /// Writes all files of an installation below `prefix`.
@@ -121,15 +151,31 @@ fn lay_out(
     let platforms = boards(&arguments.board)?;
     let bar = CountBar::new("building hypervisors", 2 * platforms.len() as u64);
     let built = Programs::new(environment, arguments.no_build);
+    let mut missing = Vec::new();
     for platform in &platforms {
         for parts in [Features::ALL, Features::NONE] {
-            let hypervisor = built.hypervisor(environment, platform, parts)?;
+            let mut hypervisor = built.hypervisor(environment, platform, parts)?;
+            if arguments.no_build {
+                // Without a build, the one with all parts stands for each other one.
+                match built.built(platform, parts) {
+                    Some(exact) => hypervisor = exact,
+                    None => missing.push(platform.name.clone()),
+                }
+            }
             let name = hypervisor.file_name().unwrap_or_default();
             copy(&hypervisor, &programs.join(name), 0o644)?;
             bar.add(1);
         }
     }
     drop(bar);
+    if !missing.is_empty() {
+        writeln!(
+            screen::stderr(),
+            "note: no hypervisor without optional parts was built for {}: systems there get all \
+             parts; leave --no-build out to have both",
+            missing.join(", ")
+        )?;
+    }
     let mut guests = arguments.guest.clone();
     if guests.is_empty() {
         guests = environment.guests();
@@ -216,4 +262,16 @@ fn copy_all(from: &Path, to: &Path) -> Result {
         if path.is_dir() { copy_all(&path, &target)? } else { copy(&path, &target, 0o644)? }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_newest_version_of_symbols_is_found() {
+        let elf = b"\x7fELF\0GLIBC_2.2.5\0GLIBC_PRIVATE\0GLIBC_2.34\0GLIBC_2.4\0";
+        assert_eq!(newest_symbol(elf), Some((2, 34)));
+        assert_eq!(newest_symbol(b"GLIBC_"), None);
+    }
 }

@@ -2,6 +2,7 @@
 //! or what a run has measured.
 
 use crate::{
+    build,
     cargo::replace,
     environment::Environment,
     failure::{Failure, Result},
@@ -12,7 +13,8 @@ use std::{
     io::Write as _,
     path::{Path, PathBuf},
 };
-use weir_model::{platform::Machine, timing::Origin};
+use weir_analysis::CheckRules;
+use weir_model::{Faults, platform::Machine, timing::Origin};
 use weir_report::{
     REPORT, RunFiles, SUMMARY, comparison_page,
     overheads::{MeasuredOverheads, OverheadsToml, measured},
@@ -50,7 +52,7 @@ pub struct ReportArguments {
     #[arg(short, long, value_name = "FILE", requires = "overheads")]
     output: Option<PathBuf>,
     /// Write the page to this file. Default: report.html or compare.html in the directory of the
-    /// last run, or runs/SYSTEM.html.
+    /// last run, or runs/SYSTEM-PLATFORM.html.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["overheads", "json"])]
     html: Option<PathBuf>,
     /// Also the packets of this run. May be given several times.
@@ -149,6 +151,14 @@ fn write_page(
     page: &str,
 ) -> Result {
     let file = arguments.html.clone().unwrap_or(default);
+    // `weir report --html SYSTEM.toml` would replace the system.
+    if file.extension().is_none_or(|suffix| suffix != "html" && suffix != "htm") {
+        return Err(Failure::call(format!(
+            "--html {}: a page's file ends in .html, and what is reported comes before or after it: \
+             `weir report {0} --html page.html`",
+            file.display()
+        )));
+    }
     output::check(Some(&file), inputs)?;
     replace(&file, page.as_bytes())?;
     if arguments.html.is_none() {
@@ -213,14 +223,20 @@ fn plan(arguments: &ReportArguments, file: &Path, environment: &Environment) -> 
         let estimate = Estimate::of(&system, environment);
         let placement = estimate.placement(&system)?;
         let guessed: Vec<_> = estimate.guessed.iter().map(ToString::to_string).collect();
-        Ok((SystemPlan::of(&system, &placement), guessed))
+        let refused = CheckRules::default().judge(&system).err();
+        Ok((SystemPlan::of(&system, &placement), build::image_name(&system), guessed, refused))
     });
-    let (plan, guessed) = checked.map_err(|faults| Failure {
-        status: image::exit_status(&faults),
-        text: format!("{}: {}", file.display(), image::rendered(&faults)),
-    })?;
+    let failure = |faults: &Faults| Failure {
+        status: image::exit_status(faults),
+        text: format!("{}: {}", file.display(), image::rendered(faults)),
+    };
+    let (plan, name, guessed, refused) = checked.map_err(|faults| failure(&faults))?;
+    let reasons = refused.iter().flat_map(|faults| &faults.0);
+    let reasons: Vec<_> = reasons.map(|it| format!("{}: {}", it.code, it.message)).collect();
     let runs = environment.runs();
     std::fs::create_dir_all(&runs)?;
-    let default = runs.join(&plan.system).with_extension("html");
-    write_page(arguments, default, vec![file.to_owned()], &plan_page(&plan, &guessed)?)
+    let default = runs.join(format!("{name}-{}.html", plan.platform));
+    let page = plan_page(&plan, &guessed, &reasons)?;
+    write_page(arguments, default, vec![file.to_owned()], &page)?;
+    refused.map_or(Ok(()), |faults| Err(failure(&faults)))
 }

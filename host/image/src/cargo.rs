@@ -69,7 +69,7 @@ impl Programs {
         let [all, kept] =
             [Features::ALL, parts].map(|parts| self.directory.join(kept_name(name, parts)));
         if self.installed {
-            is_built_from(environment.root()?, board)?;
+            is_built_from(environment.root()?, board, true)?;
             // An installation has the hypervisors with all parts and with none.
             return self.present(if kept.is_file() { kept } else { all });
         }
@@ -77,7 +77,7 @@ impl Programs {
             return self.present(if all.is_file() { all } else { kept });
         }
         let root = environment.sources()?;
-        is_built_from(root, board)?;
+        is_built_from(root, board, false)?;
         let gic = if board.is_gic_v2() { "gicv2" } else { "gicv3" };
         let features: Vec<&str> = std::iter::once(gic).chain(parts.names()).collect();
         let features = features.join(",");
@@ -171,6 +171,13 @@ impl Programs {
     }
 
     /// Returns the path of a program that is there.
+    /// Returns the hypervisor that was built with exactly these parts; none if there is none.
+    #[must_use]
+    pub fn built(&self, board: &Platform, parts: Features) -> Option<PathBuf> {
+        let path = self.directory.join(kept_name(&board.name, parts));
+        path.is_file().then_some(path)
+    }
+
     fn present(&self, path: PathBuf) -> Result<PathBuf> {
         if path.is_file() {
             return Ok(path);
@@ -234,19 +241,28 @@ fn kept_name(board: &str, parts: Features) -> String {
 }
 
 /// Checks that the board is the one in `root` that the hypervisor is built from.
-fn is_built_from(root: &Path, board: &Platform) -> Result {
+fn is_built_from(root: &Path, board: &Platform, is_installed: bool) -> Result {
     let name = &board.name;
     let file = format!("boards/{name}/board.toml");
     let path = root.join(&file);
     if !path.is_file() {
+        let change = if is_installed {
+            "this installation builds nothing: build for this board in a checkout"
+        } else {
+            "put the file there"
+        };
         return Err(Failure::call(format!(
-            "there is no {file}, which the hypervisor for platform `{name}` is built from: put the \
-             file there, or correct the platform's `name`"
+            "there is no {file}, which the hypervisor for platform `{name}` is built from: \
+             {change}, or correct the platform's `name`"
         )));
     }
     let text = fs::read_to_string(&path).context(|| format!("read {}", path.display()))?;
     match board.differs_in_build(&text) {
         None => Ok(()),
+        Some(key) if is_installed => Err(Failure::call(format!(
+            "platform `{name}`: `{key}` differs from {file}, which the hypervisor of this \
+             installation was built from: take the value from there, or build in a checkout"
+        ))),
         Some(key) => Err(Failure::call(format!(
             "platform `{name}`: `{key}` differs from {file}, which the hypervisor is built from: \
              build weir again if that file was changed, else change it too, or give the platform \
@@ -388,7 +404,7 @@ mod tests {
             assert!(text.contains(from), "{from}");
             let copy = root.path().join("copy.toml");
             fs::write(&copy, text.replacen(from, to, 1)).expect("a copy");
-            is_built_from(root.path(), &Platform::load(&copy).expect("a board"))
+            is_built_from(root.path(), &Platform::load(&copy).expect("a board"), false)
         };
         assert!(outcome("description = \"", "description = \"Our ").is_ok());
         assert!(outcome("min_period = \"", "min_period = \"1").is_ok(), "EL2 is not built from it");

@@ -131,9 +131,13 @@ impl Environment {
         places.find(|path| path.is_file()).ok_or_else(|| {
             let folders: Vec<_> =
                 self.libraries.iter().map(|folder| folder.display().to_string()).collect();
+            let change = match self.installation {
+                Some(_) => "install the package again",
+                None => "build weir-cli by cargo, which builds it, too",
+            };
             Failure::environment(format!(
-                "{name}, which QEMU loads, is not in {}: build weir-cli by cargo, which builds it, \
-                 too, or set WEIR_LIBRARIES to its folder",
+                "{name}, which QEMU loads, is not in {}: {change}, or set WEIR_LIBRARIES to its \
+                 folder",
                 folders.join(" or ")
             ))
         })
@@ -159,10 +163,21 @@ impl Environment {
     /// of an installation, `weir/runs` of the user's state.
     pub fn runs(&self) -> PathBuf {
         let otherwise = || match self.installation {
-            Some(_) => users_folder("XDG_STATE_HOME", ".local/state").join("runs"),
+            Some(_) => self.state().join("runs"),
             None => self.place("runs"),
         };
         variable("WEIR_RUNS").map_or_else(otherwise, PathBuf::from)
+    }
+
+    /// Returns the directory of the secret that guests' seeds follow from: `build` in the checkout,
+    /// or here without one; of an installation, `weir` of the user's state, because a user deletes
+    /// a cache, and another secret makes other images.
+    #[must_use]
+    pub fn state(&self) -> PathBuf {
+        match self.installation {
+            Some(_) => users_folder("XDG_STATE_HOME", ".local/state"),
+            None => self.build(),
+        }
     }
 
     /// Returns the directory of what is made: `build` in the checkout, or here without one; of an
@@ -182,7 +197,7 @@ impl Environment {
         if self.installation.is_some() { PathBuf::from(".") } else { self.build() }
     }
 
-    /// Returns the directory of downloads: `WEIR_CACHE`, or `.cache` in the checkout, or that of
+    /// Returns the directory of downloads: `WEIR_CACHE`, or `.cache` in the checkout, or
     /// [`Self::build`] of an installation.
     ///
     /// # Errors
@@ -190,7 +205,7 @@ impl Environment {
     /// As [`Self::root`].
     pub fn downloads(&self) -> Result<PathBuf> {
         match self.installation {
-            Some(_) => Ok(cache_dir(&self.build())),
+            Some(_) => Ok(variable("WEIR_CACHE").map_or_else(|| self.build(), PathBuf::from)),
             None => self.root().map(cache_dir),
         }
     }

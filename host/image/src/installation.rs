@@ -33,13 +33,21 @@ impl Installation {
         Self { prefix: prefix.to_owned(), ..Self::default() }
     }
 
-    /// Returns the installation that `program` belongs to; none if it belongs to none.
+    /// Returns the installation that `program` belongs to; none if it belongs to none. One whose
+    /// description is damaged has no guests.
     #[must_use]
     pub fn of(program: &Path) -> Option<Self> {
         let prefix = program.parent()?.parent()?;
         let record = fs::read(Self::below(prefix).share().join(RECORD)).ok()?;
-        let installation: Self = serde_json::from_slice(&record).ok()?;
+        // It is an installation all the same: the command must not look for a compiler.
+        let installation: Self = serde_json::from_slice(&record).unwrap_or_default();
         Some(Self { prefix: prefix.to_owned(), ..installation })
+    }
+
+    /// Returns whether its description is damaged.
+    #[must_use]
+    pub fn is_damaged(&self) -> bool {
+        self.guests.is_empty()
     }
 
     /// Writes the file that describes it.
@@ -102,5 +110,7 @@ mod tests {
         fs::create_dir_all(installation.share()).expect("a folder");
         installation.record().expect("a record");
         assert_eq!(Installation::of(&program), Some(installation));
+        fs::write(prefix.path().join("share/weir/installed.json"), "{").expect("a file");
+        assert!(Installation::of(&program).expect("an installation").is_damaged());
     }
 }

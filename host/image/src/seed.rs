@@ -1,6 +1,6 @@
 //! The random bytes that guests find in their device trees.
 //!
-//! They follow from a secret of the checkout, so that a system has the same image each time that it
+//! They follow from a secret of the checkout or of the user, so that a system has the same image each time that it
 //! is built there: `weir run --serial` compares the board's image with the one that it builds. A
 //! guest cannot compute another's from its own.
 
@@ -15,12 +15,12 @@ use weir_model::Seed;
 /// Where random bytes come from.
 const SOURCE: &str = "/dev/urandom";
 
-/// The secret of a checkout.
+/// The secret of a checkout, or of the user of an installation.
 type Secret = [u8; 32];
 
-/// Returns the secret of the checkout, `build/seed`, which the first build makes.
+/// Returns the secret, the file `seed` in [`Environment::state`], which the first build makes.
 pub(crate) fn secret(environment: &Environment) -> Result<Secret> {
-    let directory = environment.build();
+    let directory = environment.state();
     let path = directory.join("seed");
     loop {
         match fs::read(&path) {

@@ -41,6 +41,7 @@ mod wire_trace;
 pub use judge::RunBounds;
 pub use kept::Traced;
 pub use lab::Lab;
+pub use qemu::check_qemu;
 pub use report::RunReport;
 pub use run::{Console, ConsoleInput, Run, RunOptions, SilentConsole, run};
 pub use serial::{BoardLine, Loader, SerialLine};

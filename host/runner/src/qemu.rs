@@ -266,12 +266,22 @@ impl Program {
         }
         Err(Failure::environment(format!(
             "{} needs QEMU {needed} or newer, and {} is {}\n  install one by \
-             `./weir setup --qemu backports`, or set WEIR_QEMU",
+             `{} setup --qemu backports`, or set WEIR_QEMU",
             platform.name,
             own.path.display(),
-            own.version
+            own.version,
+            if environment.installation().is_some() { "weir" } else { "./weir" }
         )))
     }
+}
+
+/// Checks that there is a QEMU that has a platform's machine.
+///
+/// # Errors
+///
+/// The environment is at fault if there is none, or none that is new enough.
+pub fn check_qemu(environment: &Environment, platform: &Platform) -> Result {
+    Program::find(environment, platform).map(drop)
 }
 
 /// Returns the major number in what QEMU reports; none if that is no version of QEMU.

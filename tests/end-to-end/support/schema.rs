@@ -4,7 +4,8 @@ use super::checkout::root;
 use serde_json::{Value, json};
 use std::{fs, sync::OnceLock};
 
-/// The schema of the outputs by command, in which objects have no further fields.
+/// The schema of the outputs by command, in which objects have no further fields unless
+/// their type has them.
 fn validator() -> &'static jsonschema::Validator {
     static VALIDATOR: OnceLock<jsonschema::Validator> = OnceLock::new();
     VALIDATOR.get_or_init(|| {
@@ -14,7 +15,10 @@ fn validator() -> &'static jsonschema::Validator {
         for (_, of) in schema["$defs"].as_object_mut().expect("types") {
             if let Some(fields) = of.get_mut("properties").and_then(Value::as_object_mut) {
                 fields.entry("version").or_insert(json!({ "const": 1 }));
-                of["additionalProperties"] = false.into();
+                // A type that states them itself has figures of each experiment.
+                if of.get("additionalProperties").is_none() {
+                    of["additionalProperties"] = false.into();
+                }
             }
         }
         jsonschema::validator_for(&schema).expect("a schema")

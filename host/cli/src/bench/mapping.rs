@@ -89,7 +89,12 @@ fn measure(environment: &Environment, guest: &std::ffi::OsStr) -> Result<Vec<Map
             output.status
         )));
     }
-    Ok(stdout.lines().filter_map(|line| parse(line.trim_end())).collect())
+    let lines = stdout.lines().map(str::trim_end).filter(|line| line.contains(" MiB: "));
+    let row = |line: &str| {
+        let unknown = || Failure::environment(format!("the guest {GUEST} printed `{line}`"));
+        parse(line).ok_or_else(unknown)
+    };
+    lines.map(row).collect()
 }
 
 /// A line of the guest's: `mapping: 64 MiB: one page class 1490+167405, four colors 18764+168102,

@@ -7,6 +7,7 @@ use super::{
 };
 use crate::plan::{PlannedCore, PlannedFlow, PlannedVm, SystemPlan};
 use serde::Serialize;
+use similar::{ChangeTag, TextDiff};
 use std::collections::BTreeSet;
 use weir_image::Result;
 
@@ -16,8 +17,10 @@ pub(super) struct ComparisonPage<'a> {
     before: Side<'a>,
     after: Side<'a>,
     rows: Vec<ComparedRow>,
-    /// What differs in the systems; none if a run left no plan.
+    /// What differs in the plans; none if a run left no plan.
     differences: Option<Vec<Difference>>,
+    /// The lines that differ in the system files, with `-` or `+`; none if a run left no file.
+    lines: Option<Vec<String>>,
 }
 
 /// A run of a comparison.
@@ -53,23 +56,22 @@ struct Difference {
     after: String,
 }
 
-fn side(files: &RunFiles) -> Side<'_> {
+fn side<'a>(files: &'a RunFiles, rows: &[JudgedRow]) -> Result<Side<'a>> {
     let report = &files.report;
-    let verdict = report.verdict.unwrap_or(weir_analysis::verdict::Verdict::NotJudged);
-    Side {
+    let (verdict, words) = judged::verdict(report, rows)?;
+    Ok(Side {
         run: &files.run,
         system: &report.system,
         platform: &report.platform,
-        verdict: verdict.key(),
-        words: verdict.to_string(),
+        verdict,
+        words,
         build: files.facts.as_ref().and_then(|facts| facts.hypervisor_build.as_deref()),
         time_ns: report.time_ns,
-    }
+    })
 }
 
 impl<'a> ComparisonPage<'a> {
     /// Compares two runs.
-    #[expect(clippy::unnecessary_wraps, reason = "as the other pages")]
     pub fn of(before: &'a RunFiles, after: &'a RunFiles) -> Result<Self> {
         let rows = [judged::rows(&before.report), judged::rows(&after.report)];
         let mut names: Vec<&str> = Vec::new();
@@ -97,13 +99,22 @@ impl<'a> ComparisonPage<'a> {
             }
         };
         let plans = before.plan.as_ref().zip(after.plan.as_ref());
+        let systems = before.system.as_deref().zip(after.system.as_deref());
         Ok(Self {
-            before: side(before),
-            after: side(after),
+            before: side(before, &rows[0])?,
+            after: side(after, &rows[1])?,
             rows: names.into_iter().map(row).collect(),
             differences: plans.map(|(before, after)| differences(before, after)),
+            lines: systems.map(|(before, after)| changed_lines(before, after)),
         })
     }
+}
+
+/// Returns the lines that only one of two texts has, with its sign.
+fn changed_lines(before: &str, after: &str) -> Vec<String> {
+    let changes = TextDiff::from_lines(before, after);
+    let changes = changes.iter_all_changes().filter(|change| change.tag() != ChangeTag::Equal);
+    changes.map(|change| format!("{} {}", change.tag(), change.value().trim_end())).collect()
 }
 
 /// Returns what differs in two plans, by VM, core and flow.

@@ -3,7 +3,7 @@
 use super::trace::TraceView;
 use crate::{
     plan::{PLAN, SystemPlan},
-    run::{RunFacts, RunReport, read_json, read_report},
+    run::{RunFacts, RunReport, read_json, read_report, read_run_file},
     trace::file::{self, Trace},
 };
 use serde::Serialize;
@@ -31,6 +31,8 @@ pub struct RunFiles {
     pub(super) facts: Option<RunFacts>,
     /// `plan.json`; none if the run left none that can be read.
     pub(super) plan: Option<SystemPlan>,
+    /// `system.toml`; none if the run left none that can be read.
+    pub(super) system: Option<String>,
     /// The ends of the VMs' consoles.
     pub(super) consoles: Vec<ConsoleTail>,
     /// Whether there is a `trace.bin`.
@@ -81,6 +83,7 @@ impl RunFiles {
             run,
             facts: RunFacts::read(directory),
             plan: read_json(directory, PLAN),
+            system: read_run_file(directory, "system.toml").ok(),
             consoles,
             has_trace,
             trace,

@@ -4,6 +4,7 @@
 use crate::run::{Finding, RunReport};
 use serde::Serialize;
 use weir_analysis::verdict::Verdict;
+use weir_image::{Failure, Result};
 
 /// A flow, task, interrupt or memory budget with its limits and its verdict.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -49,6 +50,26 @@ impl JudgedRow {
             reason: finding.map_or_else(String::new, |finding| finding.reason.clone()),
         }
     }
+}
+
+/// The class of a badge without a verdict.
+pub(super) const NO_LIMITS: &str = "no-limits";
+
+/// Returns the verdict of a run as a class of a badge and in words.
+///
+/// # Errors
+///
+/// The call is wrong if the rows contradict the report's verdict.
+pub(super) fn verdict(report: &RunReport, rows: &[JudgedRow]) -> Result<(&'static str, String)> {
+    if rows.iter().filter_map(|row| row.verdict).max() != report.verdict {
+        let text = "the report is damaged: its `verdict` is not that of its parts; run the system \
+                    again";
+        return Err(Failure::call(text));
+    }
+    Ok(match report.verdict {
+        Some(verdict) => (verdict.key(), verdict.to_string()),
+        None => (NO_LIMITS, "no limits".to_owned()),
+    })
 }
 
 /// Returns the rows of a run: flows, tasks, interrupts and budgets.

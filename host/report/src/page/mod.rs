@@ -105,13 +105,14 @@ pub fn comparison_page(before: &RunFiles, after: &RunFiles) -> Result<String> {
 }
 
 /// Returns the page of the plan of a system. `guessed` names the parts of its image whose sizes are
-/// estimates, on which addresses depend.
+/// estimates, on which addresses depend; `refused` has the reasons for which `weir check` refuses
+/// the system.
 ///
 /// # Errors
 ///
 /// The environment is at fault if the page cannot be written.
-pub fn plan_page(plan: &SystemPlan, guessed: &[String]) -> Result<String> {
-    render("plan.html", context! { plan, guessed, figures => plan.figures() })
+pub fn plan_page(plan: &SystemPlan, guessed: &[String], refused: &[String]) -> Result<String> {
+    render("plan.html", context! { plan, guessed, refused, figures => plan.figures() })
 }
 
 /// Returns the plan of a system as one picture. It does not depend on what is built.

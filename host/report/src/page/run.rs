@@ -14,11 +14,12 @@ use crate::{
     why::{Subject, WhyQuery, WhyReport, why},
 };
 use serde::Serialize;
-use std::{collections::BTreeMap, path::Path};
+use std::{cmp::Reverse, collections::BTreeMap, path::Path};
 use weir_analysis::verdict::Verdict;
-use weir_image::{Failure, Result};
+use weir_image::Result;
 
-/// The most flows, and the most budgets, with a time line: those with the greatest ratios.
+/// The most flows, and the most budgets, with a time line: the flows with the greatest ratios and
+/// the budgets with the longest throttled periods.
 const TIME_LINES: usize = 8;
 
 /// The values of the template of a run.
@@ -28,15 +29,16 @@ pub(super) struct RunPage<'a> {
     report: &'a RunReport,
     facts: Vec<(&'static str, String)>,
     packages: Vec<String>,
-    verdict_key: Verdict,
+    verdict_key: &'static str,
     verdict_words: String,
-    lines_verdict: Verdict,
+    lines_verdict: &'static str,
     ended: &'static str,
     rows: Vec<JudgedRow>,
     warnings: Vec<String>,
     assumptions: Vec<String>,
     plan: Vec<Figure>,
     events: Vec<Event>,
+    events_left_out: Vec<String>,
     latencies: Vec<Figure>,
     budgets: Vec<Figure>,
     exits: Option<Figure>,
@@ -58,18 +60,12 @@ impl<'a> RunPage<'a> {
     pub fn of(files: &'a RunFiles) -> Result<Self> {
         let report = &files.report;
         let rows = judged::rows(report);
-        let most_severe = rows.iter().filter_map(|row| row.verdict).max();
-        if most_severe != report.verdict {
-            let text = "the report is damaged: its `verdict` is not that of its parts; run the \
-                        system again";
-            return Err(Failure::call(text));
-        }
-        let verdict = report.verdict.unwrap_or(Verdict::NotJudged);
+        let (verdict_key, verdict_words) = judged::verdict(report, &rows)?;
         let met = Verdict::of(report.totals.met == report.totals.expected);
         let is_expected = report.totals.expected > 0;
-        let (events, damage) = events(files, &rows);
+        let WorstEvents { events, left_out, failures } = worst_events(files, &rows);
         let mut warnings = warnings(files);
-        warnings.extend(damage);
+        warnings.extend(failures);
         let latencies = report
             .flows
             .iter()
@@ -80,14 +76,15 @@ impl<'a> RunPage<'a> {
             report,
             facts: files.facts.as_ref().map_or_else(Vec::new, identity),
             packages: packages(files.facts.as_ref()),
-            verdict_key: verdict,
-            verdict_words: verdict.to_string(),
-            lines_verdict: if is_expected { met } else { Verdict::NotJudged },
+            verdict_key,
+            verdict_words,
+            lines_verdict: if is_expected { met.key() } else { judged::NO_LIMITS },
             ended: report.ended_by.words(),
             warnings,
             assumptions: assumptions(files),
             plan: files.plan.as_ref().map_or_else(Vec::new, SystemPlan::figures),
             events,
+            events_left_out: left_out,
             latencies: latencies.chain(figures::responses(report)).collect(),
             budgets: budgets(files),
             exits: figures::exits(&report.vms, report.time_ns),
@@ -311,19 +308,34 @@ fn budgets(files: &RunFiles) -> Vec<Figure> {
     all
 }
 
-/// Returns the time lines of the worst packet of each flow and of the longest throttled period of
-/// each budget, and why they are missing if the trace is damaged.
-fn events(files: &RunFiles, rows: &[JudgedRow]) -> (Vec<Event>, Option<String>) {
-    let Some(directory) = files.directory.as_deref().filter(|_| files.has_trace) else {
-        return (Vec::new(), None);
-    };
-    match time_lines(directory, files, rows) {
-        Ok(events) => (events, None),
-        Err(failure) => (Vec::new(), Some(format!("no time lines: {}", failure.text))),
-    }
+/// The time lines of a run.
+#[derive(Default)]
+struct WorstEvents {
+    events: Vec<Event>,
+    /// How many flows and budgets have no time line, in words.
+    left_out: Vec<String>,
+    /// Why time lines are missing.
+    failures: Vec<String>,
 }
 
-fn time_lines(directory: &Path, files: &RunFiles, rows: &[JudgedRow]) -> Result<Vec<Event>> {
+/// Returns the time lines of the longest packet of each flow and of the longest throttled period of
+/// each budget, at most [`TIME_LINES`] of both.
+fn worst_events(files: &RunFiles, rows: &[JudgedRow]) -> WorstEvents {
+    let mut found = WorstEvents::default();
+    if let Some(directory) = files.directory.as_deref().filter(|_| files.has_trace)
+        && let Err(failure) = time_lines(directory, files, rows, &mut found)
+    {
+        found.failures.push(format!("no time lines: {}", failure.text));
+    }
+    found
+}
+
+fn time_lines(
+    directory: &Path,
+    files: &RunFiles,
+    rows: &[JudgedRow],
+    found: &mut WorstEvents,
+) -> Result<()> {
     let report = &files.report;
     let ratio = |flow: &&FlowRun| {
         let name = format!("flow {}", flow.name);
@@ -331,17 +343,25 @@ fn time_lines(directory: &Path, files: &RunFiles, rows: &[JudgedRow]) -> Result<
     };
     let mut flows: Vec<_> = report.flows.iter().filter(|flow| flow.packets > 0).collect();
     flows.sort_by(|a, b| ratio(b).total_cmp(&ratio(a)));
+    let budgets = report.vms.iter().flat_map(|vm| vm.budgets.iter().map(move |own| (vm, own)));
+    let mut budgets: Vec<_> = budgets.filter(|(_, budget)| budget.throttled_ns > 0).collect();
+    budgets.sort_by_key(|(_, budget)| Reverse(budget.max_throttled_ns));
+    for (count, what) in [(flows.len(), "flows"), (budgets.len(), "throttled budgets")] {
+        if count > TIME_LINES {
+            found.left_out.push(format!("{TIME_LINES} of {count} {what}"));
+        }
+    }
     let flows = flows.into_iter().take(TIME_LINES).map(|flow| Subject::Flow(flow.name.clone()));
-    let budgets = report.vms.iter().flat_map(|vm| {
-        let throttled = vm.budgets.iter().filter(|budget| budget.throttled_ns > 0);
-        throttled
-            .map(|budget| Subject::Budget(format!("{}/{}/{}", vm.name, budget.vcpu, budget.counts)))
+    let budgets = budgets.into_iter().take(TIME_LINES).map(|(vm, budget)| {
+        Subject::Budget(format!("{}/{}/{}", vm.name, budget.vcpu, budget.counts))
     });
     let mut explained: Vec<(WhyReport, (u64, u64))> = Vec::new();
-    for subject in flows.chain(budgets.take(TIME_LINES)) {
-        let report = why(directory, &WhyQuery { subject: Some(subject), number: None })?;
-        if let Some(window) = figures::window(&report) {
-            explained.push((report, window));
+    for subject in flows.chain(budgets) {
+        match why(directory, &WhyQuery { subject: Some(subject), number: None }) {
+            Ok(report) => {
+                explained.extend(figures::window(&report).map(|window| (report, window)));
+            }
+            Err(failure) => found.failures.push(format!("no time line: {}", failure.text)),
         }
     }
     let windows: Vec<_> = explained.iter().map(|(_, window)| *window).collect();
@@ -356,5 +376,6 @@ fn time_lines(directory: &Path, files: &RunFiles, rows: &[JudgedRow]) -> Result<
         let figure = figures::time_line((&why, &parts), (window, &lanes), (plan, &vms), id);
         Event { figure, parts, notes: why.notes }
     };
-    Ok(explained.into_iter().zip(lanes).enumerate().map(event).collect())
+    found.events = explained.into_iter().zip(lanes).enumerate().map(event).collect();
+    Ok(())
 }

@@ -269,6 +269,7 @@ fn files(report: RunReport) -> RunFiles {
         report,
         facts: Some(serde_json::from_value(facts).expect("facts")),
         plan: Some(plan()),
+        system: Some("[[vm]]\nname = \"<a>\"\ncpus = [1]\n".to_owned()),
         has_trace: true,
         trace: TraceView {
             kinds: [("exit", 16), ("packet-sent", 8)].into(),
@@ -360,7 +361,7 @@ fn text_of_guests_and_files_is_escaped() {
 fn a_page_needs_nothing_but_itself() {
     let (run, plan) = (files(report()), plan());
     let pages =
-        [run_page(&run), plan_page(&plan, &[]), comparison_page(&run, &run), plan_svg(&plan)];
+        [run_page(&run), plan_page(&plan, &[], &[]), comparison_page(&run, &run), plan_svg(&plan)];
     for page in pages.map(|page| page.expect("a page")) {
         let page = page.replace("<link rel=\"icon\" href=\"data:,\">", "");
         for word in ["<script", "<link", "<img", "src=", "href=", "url(", "@import"] {
@@ -398,9 +399,9 @@ fn each_verdict_is_named_with_its_reasons() {
 }
 
 #[test]
-fn a_system_without_limits_is_not_judged() {
+fn a_system_without_limits_has_no_verdict() {
     let page = page(unjudged());
-    assert!(page.contains("Verdict: not judged") && page.contains("nothing is judged"));
+    assert!(page.contains("Verdict: no limits") && page.contains("nothing is judged"));
     assert!(!page.contains("Limits and observed maxima"));
 }
 
@@ -468,9 +469,12 @@ fn guessed_sizes_are_named_next_to_the_memory_map() {
         memory: vec![PlannedArea { bytes: 1 << 30, ..PlannedArea::default() }],
         ..plan()
     };
-    let page = plan_page(&plan, &["weir's image at 3MiB".to_owned()]).expect("a page");
+    let page =
+        plan_page(&plan, &["weir's image at 3MiB".to_owned()], &["W0903: `<pmu>`".to_owned()])
+            .expect("a page");
+    assert!(page.contains("<li>W0903: `&lt;pmu&gt;`</li>"), "{page}");
     assert!(page.contains("Sizes guessed: weir&#x27;s image at 3MiB; the map of"), "{page}");
-    assert!(!plan_page(&plan, &[]).expect("a page").contains("Sizes guessed"));
+    assert!(!plan_page(&plan, &[], &[]).expect("a page").contains("Sizes guessed"));
 }
 
 #[test]
@@ -490,7 +494,15 @@ fn two_runs_are_compared() {
     let difference = "<tr><td>vm linux: memory</td><td>4 MiB</td><td>8 MiB</td></tr>";
     assert!(page.contains(difference), "{page}");
     let same = comparison_page(&before, &before).expect("a page");
-    assert!(same.contains("Both runs have the same plan"));
+    assert!(same.contains("Both runs have the same system"));
+    let regulated = Some("[[vm]]\nname = \"<a>\"\ncpus = [2]\n".to_owned());
+    let other = RunFiles { system: regulated, ..files(report()) };
+    let page = comparison_page(&before, &other).expect("a page");
+    assert!(page.contains("<pre>- cpus = [1]\n+ cpus = [2]\n</pre>"), "{page}");
+    assert!(!page.contains("the same system"));
+    let mut damaged = files(report());
+    damaged.report.verdict = None;
+    assert!(comparison_page(&before, &damaged).is_err());
 }
 
 #[test]
