@@ -193,11 +193,7 @@ fn outcome(measured: &Measured) -> ExperimentOutcome {
             response.avg,
             response.max,
         );
-        let conditions = SleepConditions {
-            quantum_ms: quantum_ms.into(),
-            audio,
-            policy: policy.name().to_owned(),
-        };
+        let conditions = SleepConditions { quantum_ms, audio, policy: policy.name().to_owned() };
         curves.push(SleepPoint {
             conditions: conditions.clone(),
             interval_ms,

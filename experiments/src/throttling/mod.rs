@@ -5,10 +5,14 @@
 //! Counts are the plug-in's own, of the guests' instructions or of the lines that the model of the
 //! caches moves. From EL2 come only the times at which periods began.
 
-pub mod curves;
-pub mod grid;
+mod curves;
+mod grid;
 pub mod paths;
-pub mod regulators;
+mod regulators;
+
+pub use curves::ShapeFigures;
+pub use grid::GridRun;
+pub use regulators::RegulatorFigures;
 
 use super::{
     ExperimentOutcome, ExperimentRequest, figures,
@@ -25,11 +29,11 @@ const XEN: ClaimSource = Paper("xen-throttling").at("IV-B, Figure 5");
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ThrottlingFigures {
     /// The runs with budgets.
-    pub runs: Vec<grid::GridRun>,
+    pub runs: Vec<GridRun>,
     /// The shape of the traffic.
-    pub shapes: Option<curves::ShapeFigures>,
+    pub shapes: Option<ShapeFigures>,
     /// What each regulator gives.
-    pub regulators: Option<regulators::RegulatorFigures>,
+    pub regulators: Option<RegulatorFigures>,
     /// By how much a VM without a budget is slower while another is throttled, as a share.
     pub unregulated_overhead: f64,
     /// The instructions of the regulators at EL2.

@@ -9,7 +9,7 @@ use weir_experiments::{
     statement::{
         DeviationRecord, StatementCounts, StatementKind, StatementRecord, StatementVerdict,
     },
-    throttling::{ThrottlingFigures, grid::GridRun},
+    throttling::{GridRun, ThrottlingFigures},
 };
 
 /// Counts statements by their verdicts.
