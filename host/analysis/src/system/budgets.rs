@@ -134,8 +134,11 @@ pub fn analyze(timing: &Timing, least: Option<u64>) -> Result<Option<MemoryRepor
         memory.causes.extend(unsure);
         return Ok(Some(memory.judged()));
     };
-    let first = timing.vms.iter().find_map(|vm| Some(vm.memory_budget.as_ref()?.place.clone()));
-    let first = first.unwrap_or_default();
+    let counted = timing.vms.iter().zip(&memory.vms);
+    let counted = counted.filter_map(|(vm, its)| Some((vm.memory_budget.as_ref()?, its.counted)));
+    // The first one of several that count for the same.
+    let largest = counted.rev().max_by_key(|(_, counted)| *counted);
+    let largest = largest.map(|(budget, _)| budget.place.clone()).unwrap_or_default();
     let most = table.max_budget(BytesPerSec(dma)).unwrap_or(0);
     memory.total_budget = Some(total);
     memory.max_total_budget = table.max_budget(BytesPerSec(dma));
@@ -177,7 +180,7 @@ pub fn analyze(timing: &Timing, least: Option<u64>) -> Result<Option<MemoryRepor
         let whole = counted_whole(&memory.vms, table.period());
         reason.push_str(&(whole.unwrap_or_default() + &counted_more(timing)));
         let help = to_fit(&table, total, (dma, least));
-        Some(fault(&first, reason, help))
+        Some(fault(&largest, reason, help))
     } else {
         None
     };

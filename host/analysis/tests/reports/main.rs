@@ -36,6 +36,9 @@ fn a_budget_of_a_longer_period_counts_whole() {
     assert_eq!(json["memory"]["total_budget"], 690);
     let reason = json["memory"]["reasons"][0].as_str().unwrap();
     assert!(reason.contains("counts whole") && reason.contains("a 117, b 90"), "{reason}");
+    // The largest is marked: line 4 is the budget of `a`, line 8 that of `b`.
+    assert_eq!(support::places(&system(long[0], long[1])), [4]);
+    assert_eq!(support::places(&system(long[1], long[0])), [8]);
     let (verdict, json) =
         analyze(&system("accesses = 117, period = \"30us\"", "accesses = 90, period = \"30us\""));
     assert_eq!(verdict, Some(Holds), "{json}");

@@ -46,6 +46,12 @@ fn lines<'a>(faults: impl IntoIterator<Item = &'a Fault>) -> String {
     faults.into_iter().map(line).collect()
 }
 
+/// Returns the line in the text of each reason for which it does not hold.
+pub fn places(text: &str) -> Vec<usize> {
+    let report = report(text, &Options::default()).expect("a report");
+    report.causes().map(|fault| fault.record().line).collect()
+}
+
 /// Analyzes a text: the verdict, and why it does not hold, with suggestions.
 pub fn causes(text: &str) -> (Option<Verdict>, String) {
     match report(text, &Options::default()) {

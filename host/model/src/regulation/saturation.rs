@@ -42,8 +42,14 @@ impl Checker<'_> {
             } else {
                 "are"
             };
+            // The analysis counts a budget of a longer period whole; this sum does not.
+            let is_longer = |rules: &MemoryBudget| {
+                rules.settable_refills().is_some_and(|(_, _, period)| period > saturation.period)
+            };
+            let even = if rules().any(is_longer) { ", spread evenly" } else { "" };
             let message = format!(
-                "{}: the memory budgets {set} {sum} lines in {}; [saturation] of {} allows {most}",
+                "{}: the memory budgets {set} {sum} lines in {}{even}; [saturation] of {} allows \
+                 {most}",
                 names.join(", "),
                 saturation.period,
                 self.platform_title()
@@ -58,7 +64,7 @@ impl Checker<'_> {
     fn to_fit(&self, vms: &[&TimedVm], saturation: &Saturation, most: u64) -> String {
         let all = format!(
             "lower them, and `max` where `adjust` has one, until they are at most {most} lines in \
-             {} together",
+             {} together, where a budget of a longer period counts whole",
             saturation.period
         );
         let Some((last, others)) = vms.split_last() else { return all };
