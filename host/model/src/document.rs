@@ -37,7 +37,7 @@ pub(crate) fn parse_part<T: Table>(
     for error in &errors {
         let end = file.inner().len();
         let span = error.span().unwrap_or(0..0);
-        let span = span.start.min(end)..span.end.min(end);
+        let mut span = span.start.min(end)..span.end.min(end);
         let mut message = error.message().trim().replace('\n', ", ");
         if message.is_empty() {
             "not TOML".clone_into(&mut message);
@@ -47,7 +47,12 @@ pub(crate) fn parse_part<T: Table>(
             continue;
         }
         let written = file.inner().get(span.clone()).unwrap_or_default();
-        let help = if message.contains("duplicate key") {
+        let help = if message.contains("missing comma between array elements") {
+            // The parser sees it at the next word, which is perhaps lines behind the list.
+            let before = file.inner().get(..span.start).unwrap_or_default().trim_end().len();
+            span = before..before;
+            "write `]` behind the last value of the list, or `,` between two values".to_owned()
+        } else if message.contains("duplicate key") {
             "remove one of the two: a file has each key of a table once".to_owned()
         } else if message.contains("must be quoted") && !written.trim().is_empty() {
             format!("write it in double quotes: {:?}", written.trim())
@@ -65,7 +70,7 @@ pub(crate) fn parse_part<T: Table>(
         let object = object.unwrap_or_else(|| shape.name.to_owned());
         let message = format!("{object}: syntax error: {message}");
         let fault = Fault::new(Code::Syntax, file, span, message).label("here");
-        faults.push(fault.help(help));
+        faults.push(fault.help(help + "; the rest of the file is checked after that"));
         // A bracket that is missing makes each line behind it an error, too.
         break;
     }
