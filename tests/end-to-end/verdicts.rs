@@ -143,6 +143,12 @@ fn the_page_of_a_run_has_its_verdict() {
         assert!(refused.err.contains("the output would overwrite"), "{}", refused.err);
         assert_eq!(fs::read(run.join(name)).expect("a file"), before);
     }
+    let system = fake.path("other.toml");
+    fs::write(&system, "a system").expect("a file");
+    let refused = page(&system, &[]);
+    assert_eq!(refused.status, Some(2), "{}", refused.err);
+    assert!(refused.err.contains("a page's file ends in .html"), "{}", refused.err);
+    assert_eq!(fs::read_to_string(&system).expect("a file"), "a system");
     assert_eq!(page(&run.join("page.html"), &[]).status, Some(0));
     assert_eq!(page(&run.join("page.html"), &[]).status, Some(0), "a page can be replaced");
     // Without a file, the summary is printed, and the page is with the other files of the run.

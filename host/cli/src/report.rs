@@ -151,6 +151,7 @@ fn write_page(
     page: &str,
 ) -> Result {
     let file = arguments.html.clone().unwrap_or(default);
+    output::check(Some(&file), inputs)?;
     // `weir report --html SYSTEM.toml` would replace the system.
     if file.extension().is_none_or(|suffix| suffix != "html" && suffix != "htm") {
         return Err(Failure::call(format!(
@@ -159,7 +160,6 @@ fn write_page(
             file.display()
         )));
     }
-    output::check(Some(&file), inputs)?;
     replace(&file, page.as_bytes())?;
     if arguments.html.is_none() {
         writeln!(screen::stderr(), "page: {}", file.display())?;
