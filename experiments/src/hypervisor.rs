@@ -163,7 +163,7 @@ pub struct PathFigures {
 /// EL2 instructions of one path.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Instructions {
-    /// How often it was taken.
+    /// The number of times that it was taken.
     pub n: u64,
     /// The least.
     pub min: u64,
@@ -180,11 +180,11 @@ pub struct Instructions {
 pub struct WholeFigure {
     /// A description.
     pub what: &'static str,
-    /// What weir needs.
+    /// The value of weir.
     pub weir: u64,
-    /// What Bao needs.
+    /// The value of Bao.
     pub bao: Option<u64>,
-    /// Whether the README shows it.
+    /// True if the README shows it.
     pub in_readme: bool,
 }
 
@@ -206,9 +206,9 @@ pub struct AbovePeer {
     pub what: &'static str,
     /// Whether it was measured with GICv2.
     pub gicv2: bool,
-    /// What weir needs.
+    /// The value of weir.
     pub weir: u64,
-    /// What Bao needs.
+    /// The value of Bao.
     pub bao: u64,
     /// Whether it is compared with half of that.
     pub half: bool,

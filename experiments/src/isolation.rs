@@ -63,7 +63,7 @@ pub struct IsolationFigures {
     pub row_conflicts_between_vms: WithAndWithoutBanks,
     /// Rows that weir closes of VMs.
     pub row_conflicts_by_weir: WithAndWithoutBanks,
-    /// What the plug-in saw, by system.
+    /// The plug-in's counts, by system.
     pub matrices: BTreeMap<String, Value>,
     /// The share of the cache that a walk has.
     pub cache_share: Vec<ShareCurve>,
@@ -90,7 +90,7 @@ pub struct WithAndWithoutBanks {
 /// The misses of a walk over its working set.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ShareCurve {
-    /// How its neighbors behave.
+    /// The behavior of its neighbors.
     pub name: String,
     /// A point for each size.
     pub points: Vec<SharePoint>,

@@ -64,7 +64,7 @@ impl Method {
 pub struct ExperimentReport {
     /// The name of the experiment.
     pub experiment: String,
-    /// How its figures are computed.
+    /// The method by which its figures are computed.
     pub method: Method,
     /// The build of the hypervisor, if the experiment runs systems.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -73,7 +73,7 @@ pub struct ExperimentReport {
     pub counts: BTreeMap<StatementKind, StatementCounts>,
     /// The statements.
     pub statements: Vec<StatementRecord>,
-    /// Whether each statement holds or is a listed deviation.
+    /// True if each statement holds or is a listed deviation.
     pub as_expected: bool,
     /// The reasons for which the experiment fails.
     pub failures: Vec<String>,
@@ -98,7 +98,7 @@ pub struct Experiment {
     /// The computed values.
     pub what: &'static str,
     run: fn(&ExperimentRequest) -> Result<ExperimentOutcome>,
-    /// How its figures are computed.
+    /// The method by which its figures are computed.
     pub method: Method,
     /// Statements of it that are known not to hold.
     pub deviations: &'static [Deviation],

@@ -26,9 +26,14 @@ pub fn board(text: &str, memory: &str, values: &[(&str, String)]) -> Result<Simu
         .map_err(|error| Failure::system(error.to_string()))
 }
 
-/// Simulates a board: a warm-up, then the part that counts, both in us.
-pub fn simulate(board: &SimulatedBoard, warm_up_us: u64, length_us: u64) -> Result<Simulated> {
-    let span = Span { warm_up: Nanos(warm_up_us * 1000), length: Nanos(length_us * 1000), seed: 1 };
+/// Simulates a board with a seed: a warm-up, then the part that counts, both in us.
+pub fn simulate(
+    board: &SimulatedBoard,
+    seed: u64,
+    warm_up_us: u64,
+    length_us: u64,
+) -> Result<Simulated> {
+    let span = Span { warm_up: Nanos(warm_up_us * 1000), length: Nanos(length_us * 1000), seed };
     weir_simulator::run(board, span).map_err(|error| Failure::system(error.to_string()))
 }
 
@@ -45,6 +50,23 @@ pub fn each<T: Sync, R: Send>(
         result
     };
     points.par_iter().map(counted).collect()
+}
+
+/// Runs each point of an experiment with the seeds from 1 to `seeds`, as [`each`], and returns the
+/// points with their results by seed.
+pub fn each_by_seed<T: Copy + Sync, R: Clone + Send>(
+    points: &[T],
+    seeds: u64,
+    run: impl Fn(T, u64) -> Result<R> + Sync,
+) -> Result<Vec<(T, Vec<R>)>> {
+    let with_seed = |point: &T| {
+        let point = *point;
+        (1..=seeds).map(move |seed| (point, seed))
+    };
+    let runs: Vec<_> = points.iter().flat_map(with_seed).collect();
+    let results = each(&runs, |(point, seed)| run(*point, *seed))?;
+    let of_points = results.chunks(usize::try_from(seeds).unwrap_or(1));
+    Ok(points.iter().zip(of_points).map(|(point, results)| (*point, results.to_vec())).collect())
 }
 
 /// Megabytes a second that a VM moves.

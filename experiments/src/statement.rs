@@ -279,6 +279,21 @@ impl AddAssign for StatementCounts {
     }
 }
 
+impl FromIterator<StatementVerdict> for StatementCounts {
+    fn from_iter<T: IntoIterator<Item = StatementVerdict>>(verdicts: T) -> Self {
+        let mut counts = Self::default();
+        for verdict in verdicts {
+            counts.statements += 1;
+            match verdict {
+                StatementVerdict::Holds => counts.hold += 1,
+                StatementVerdict::Known => counts.known_deviations += 1,
+                StatementVerdict::Fails | StatementVerdict::Obsolete => counts.fail += 1,
+            }
+        }
+        counts
+    }
+}
+
 impl fmt::Display for StatementCounts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { statements, hold, known_deviations, fail } = self;
@@ -294,7 +309,7 @@ impl fmt::Display for StatementCounts {
 /// Statements that are known not to hold, and why.
 #[derive(Clone, Copy, Debug)]
 pub struct Deviation {
-    /// Its name.
+    /// The name.
     pub id: &'static str,
     /// Why own values differ.
     pub reason: &'static str,
@@ -459,16 +474,7 @@ impl Judged {
     /// Counts the statements of a kind.
     #[must_use]
     pub fn counts(&self, kind: StatementKind) -> StatementCounts {
-        let mut counts = StatementCounts::default();
-        for judged in self.of_kind(kind) {
-            counts.statements += 1;
-            match judged.verdict {
-                StatementVerdict::Holds => counts.hold += 1,
-                StatementVerdict::Known => counts.known_deviations += 1,
-                StatementVerdict::Fails | StatementVerdict::Obsolete => counts.fail += 1,
-            }
-        }
-        counts
+        self.of_kind(kind).map(|judged| judged.verdict).collect()
     }
 
     /// Returns the counts of all kinds.

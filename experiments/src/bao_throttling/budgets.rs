@@ -171,7 +171,7 @@ fn of(point: Point) -> Result<SimulatedBoard> {
 /// Time of the program, in ps.
 fn run_one(point: Point, quick: bool) -> Result<f64> {
     let length = if quick { QUICK_LENGTH_US } else { LENGTH_US };
-    let outcome = simulate(&of(point)?, WARM_UP_US, length)?;
+    let outcome = simulate(&of(point)?, 1, WARM_UP_US, length)?;
     #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
     let pass = outcome.vms[0].pass.map(|pass| pass.0 as f64);
     pass.ok_or_else(|| Failure::system(format!("{} does not end", point.program)))
@@ -432,7 +432,7 @@ mod tests {
     use super::*;
     use crate::statement::tests::{Change, each_can_fail};
 
-    /// What the model gave.
+    /// Returns the model's values.
     fn good() -> Table {
         let points = points(&PROGRAMS, &BUDGETS);
         let time = |point: &Point| {

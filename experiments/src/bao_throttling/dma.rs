@@ -4,8 +4,8 @@
 //! The thesis prints no numbers of these figures but one, the 1.25 of Figure 5.10: the sentences of
 //! its text are judged, as orders and differences.
 
-use super::{DRIVER_NS, Mode, PAPER, Spread, board_of, dma_vm};
-use crate::memory::each;
+use super::{Mode, PAPER, Spread, board_of, dma_vm};
+use crate::memory::each_by_seed;
 use crate::{
     ExperimentOutcome, ExperimentRequest,
     statement::{
@@ -29,7 +29,7 @@ const FIGURE_5_10: ClaimSource = PAPER.at("5.4.2, Figure 5.10");
 const FIGURE_5_12: ClaimSource = PAPER.at("5.4.2, Figure 5.12");
 const WEIR: ClaimSource = ClaimSource::own("docs/explanation/simulation.md");
 
-/// Of each family of the suite's programs the one that eight LPD channels slow most, and how long
+/// The program of each family of the suite that eight LPD channels slow most, and how long
 /// the part of it that is measured may take.
 const PROGRAMS: [(&str, u64); 3] =
     [("qsort-large", 20_000), ("susan-edges-large", 8_000), ("bitcount-small", 6_000)];
@@ -39,13 +39,13 @@ const ACCESSES: u64 = 100_000;
 /// The programs' input is fixed; the seed is that of the caches' random replacement.
 const SEEDS: u64 = 3;
 const CHANNELS: [u64; 4] = [1, 2, 4, 8];
-/// Of the figures with a regulator.
+/// The numbers of channels in the figures with a regulator.
 const FEW_AND_MANY: [u64; 2] = [1, 8];
 const LEVELS: [u64; 2] = [0x20, 0x10];
 /// Bytes of a channel's source and of its destination; the thesis does not print its own.
 const ARRAY: &str = "256KiB";
 
-/// What interferes with a program.
+/// The channels that interfere with a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Interference {
     mode: Mode,
@@ -53,9 +53,9 @@ struct Interference {
     fpd: u64,
     /// The level of the LPD's regulator.
     level: u64,
-    /// Whether the L2 allocates the lines of the LPD's engine.
+    /// True if the L2 allocates the lines of the LPD's engine.
     allocates: bool,
-    /// Whether the core of the guest with the channels writes their descriptors all the time.
+    /// True if the core of the guest with the channels writes their descriptors all the time.
     writes_lists: bool,
 }
 
@@ -116,12 +116,7 @@ impl Interference {
 
     /// The board of a program next to it.
     fn board(self, program: &str) -> Result<SimulatedBoard> {
-        let keys = match self.mode {
-            Mode::Simple => format!("size = \"{ARRAY}\", gap = \"{DRIVER_NS}ns\""),
-            Mode::Linked => format!(
-                "size = \"16MiB\", mode = \"linked\", piece = \"16B\", gap = \"{DRIVER_NS}ns\""
-            ),
-        };
+        let keys = self.mode.keys(&format!("size = \"{ARRAY}\""));
         let memory = if self.mode == Mode::Linked { "272MiB" } else { "8MiB" };
         let mut vms = format!(
             "[[vm]]\nname = \"linux\"\ncpus = [0]\nmemory = \"8MiB\"\n\
@@ -208,14 +203,11 @@ pub fn interference(request: &ExperimentRequest) -> Result<ExperimentOutcome> {
         .iter()
         .flat_map(|program| interferences().into_iter().map(move |each| (*program, each)))
         .collect();
-    let runs: Vec<_> =
-        points.iter().flat_map(|point| (1..=seeds).map(move |seed| (*point, seed))).collect();
-    let times = each(&runs, |((program, each), seed)| run_one(*program, *each, *seed))?;
-    let per_point = times.chunks(usize::try_from(seeds).unwrap_or(1));
-    let measured = points.iter().zip(per_point).map(|((program, interference), times)| Times {
+    let times = each_by_seed(&points, seeds, |(program, each), seed| run_one(program, each, seed))?;
+    let measured = times.into_iter().map(|((program, interference), ps)| Times {
         program: program.0,
-        interference: *interference,
-        ps: times.to_vec(),
+        interference,
+        ps,
     });
     let measured = Measured(measured.collect());
     let programs: Vec<_> = programs.iter().map(|(program, _)| *program).collect();
@@ -290,7 +282,7 @@ const SAME: f64 = 0.06;
 
 /// Figure 5.10: "one point twenty-five times".
 const LINKED_20: f64 = 1.25;
-/// What counts as near it: other programs have other overheads.
+/// The distance that counts as near it: other programs have other overheads.
 const NEAR: f64 = 0.1;
 
 /// The known deviations.
@@ -393,7 +385,7 @@ mod tests {
 
     const NAMES: [&str; 3] = [PROGRAMS[0].0, PROGRAMS[1].0, PROGRAMS[2].0];
 
-    /// What the model gave, of susan-edges-large also for the others.
+    /// Returns the model's times; those of susan-edges-large stand for the others, too.
     fn good() -> Measured {
         let time = |one: Interference| match (one.mode, one.lpd, one.fpd, one.level) {
             _ if one.writes_lists => 1.29,

@@ -6,14 +6,13 @@ pub mod tlb;
 
 use crate::memory::board;
 use crate::statement::Paper;
-use weir_image::{Failure, Result};
-use weir_simulator::{Outcome, SimulatedBoard, Span};
-use weir_units::Nanos;
+use weir_image::Result;
+use weir_simulator::SimulatedBoard;
 
 const PAPER: Paper = Paper("bao-throttling");
 const MEMORY: &str = "zcu104";
 
-/// What the channels of a DMA engine do that interfere.
+/// The work of the channels of a DMA engine that interfere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
     /// Copies of a chunk each (section 5.3, and 5.4.1 with arrays of many pages).
@@ -23,6 +22,16 @@ enum Mode {
 }
 
 impl Mode {
+    /// The keys of a workload that works in this mode: linked channels go through 4096 pages, the
+    /// others through `simple`.
+    fn keys(self, simple: &str) -> String {
+        let work = match self {
+            Self::Simple => simple,
+            Self::Linked => "size = \"16MiB\", mode = \"linked\", piece = \"16B\"",
+        };
+        format!("{work}, gap = \"{DRIVER_NS}ns\"")
+    }
+
     const fn name(self) -> &'static str {
         match self {
             Self::Simple => "simple",
@@ -52,12 +61,6 @@ fn dma_vm(engine: &str, core: u64, memory: &str, channels: u64, keys: &str) -> S
 fn board_of(vms: &str, level: u64, allocates: bool) -> Result<SimulatedBoard> {
     let values = [("dma.lpd.qos", level.to_string()), ("dma.lpd.allocates", allocates.to_string())];
     board(&format!("platform = \"zcu104\"\n{vms}"), MEMORY, &values)
-}
-
-/// Simulates a board with a seed: a warm-up, then the part that counts, both in us.
-fn simulate(board: &SimulatedBoard, seed: u64, warm_up_us: u64, us: u64) -> Result<Outcome> {
-    let span = Span { warm_up: Nanos(warm_up_us * 1000), length: Nanos(us * 1000), seed };
-    weir_simulator::run(board, span).map_err(|error| Failure::system(error.to_string()))
 }
 
 /// The mean of values, and the least and the greatest of them; no numbers without a value.

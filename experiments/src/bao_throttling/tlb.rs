@@ -5,8 +5,8 @@
 //! The thesis prints no numbers of these figures except the levels at which regulated counts
 //! stabilize: the sentences of its text are judged, as orders and shares.
 
-use super::{DRIVER_NS, Mode, PAPER, Spread, board_of, dma_vm, simulate};
-use crate::memory::each;
+use super::{DRIVER_NS, Mode, PAPER, Spread, board_of, dma_vm};
+use crate::memory::{each, each_by_seed, simulate};
 use crate::{
     ExperimentOutcome, ExperimentRequest,
     statement::{
@@ -140,14 +140,7 @@ fn network(window: u64) -> String {
 /// Channels that go through twice as many pages as the TLB has entries (section 5.2), and through
 /// 32 more, so that the arrays of the channels do not all begin in the same set of the TLB.
 fn sweep(mode: Mode, channels: u64) -> String {
-    let keys = match mode {
-        Mode::Simple => {
-            format!("size = \"8320KiB\", chunk = \"4KiB\", gap = \"{DRIVER_NS}ns\"")
-        }
-        Mode::Linked => {
-            format!("size = \"16MiB\", mode = \"linked\", piece = \"16B\", gap = \"{DRIVER_NS}ns\"")
-        }
-    };
+    let keys = mode.keys("size = \"8320KiB\", chunk = \"4KiB\"");
     dma_vm("lpd", 1, "272MiB", channels, &keys)
 }
 
@@ -191,12 +184,8 @@ pub fn translations(request: &ExperimentRequest) -> Result<ExperimentOutcome> {
         (&WINDOWS[..], SEEDS, TRANSFERS)
     };
     let points = points(windows);
-    let runs: Vec<(Point, u64)> =
-        points.iter().flat_map(|point| (1..=seeds).map(|seed| (*point, seed))).collect();
-    let counted = each(&runs, |(point, seed)| writes(*point, *seed))?;
-    let per_point = counted.chunks(usize::try_from(seeds).unwrap_or(1));
-    let walks = points.iter().zip(per_point);
-    let walks = walks.map(|(point, writes)| Walks { point: *point, writes: writes.to_vec() });
+    let walks = each_by_seed(&points, seeds, writes)?;
+    let walks = walks.into_iter().map(|(point, writes)| Walks { point, writes });
     let none = format!("{DRIVER_NS}ns");
     let rows = ROWS.map(|row| (row, PAUSE)).into_iter();
     let rows: Vec<_> = rows.chain([(ROWS[0], &*none), (ROWS[1], &*none)]).collect();
@@ -475,7 +464,7 @@ mod tests {
     use super::*;
     use crate::statement::tests::{Change, each_can_fail};
 
-    /// What the model gave.
+    /// Returns the model's values.
     fn good() -> Measured {
         let writes = |point: &Point| match point.interference {
             None => 0.0,

@@ -102,7 +102,7 @@ const BAO_TEXT: u64 = 67_304;
 pub(super) struct Whole {
     pub what: &'static str,
     pub bao: Option<u64>,
-    /// Whether the README shows it.
+    /// True if the README shows it.
     pub in_readme: bool,
 }
 

@@ -49,9 +49,9 @@ pub struct SleepTimes {
 pub struct SleepConditions {
     /// The quantum in ms.
     pub quantum_ms: u64,
-    /// Whether the other VM has a second source of interrupts.
+    /// True if the other VM has a second source of interrupts.
     pub audio: bool,
-    /// What becomes of the interrupts.
+    /// The policy for the interrupts.
     pub policy: String,
 }
 
@@ -63,13 +63,13 @@ pub struct SleepPoint {
     pub conditions: SleepConditions,
     /// The time between two interrupts in ms; 0 for none.
     pub interval_ms: f64,
-    /// How long the sleep takes.
+    /// The time of the sleep.
     pub response_ms: SleepResponse,
     /// The bound in ms, if there is one.
     pub bound_ms: Option<f64>,
 }
 
-/// How long sleeps take, in ms.
+/// The times of sleeps, in ms.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct SleepResponse {
     /// The mean.

@@ -65,7 +65,7 @@ const HEAD: &str = "platform = \"zcu102\"\ndram = \"banks-on-top\"\n[hypervisor]
 fn alone(chunk: u64, level: u64) -> Result<f64> {
     let values = [("dma.lpd.qos", level.to_string())];
     let board = board(&format!("{HEAD}{}", engine(chunk)), MEMORY, &values)?;
-    Ok(mb_per_s(&simulate(&board, 200, 2000)?, 0))
+    Ok(mb_per_s(&simulate(&board, 1, 200, 2000)?, 0))
 }
 
 /// MB/s of each of three cores with budgets, and of the engine if it works next to them.
@@ -80,7 +80,7 @@ fn with(budget: u64, level: u64, with_engine: bool) -> Result<(f64, f64)> {
     let values = [("dma.lpd.qos", level.to_string())];
     let text = format!("{HEAD}{cores}{}", if with_engine { engine(4) } else { String::new() });
     let outcome =
-        simulate(&board(&text, MEMORY, &values)?.without_debt(), 70_000 * 30 / budget, 2000)?;
+        simulate(&board(&text, MEMORY, &values)?.without_debt(), 1, 70_000 * 30 / budget, 2000)?;
     Ok((mb_per_s(&outcome, 0) / 3.0, if with_engine { mb_per_s(&outcome, 1) } else { 0.0 }))
 }
 
@@ -235,7 +235,7 @@ mod tests {
     use super::*;
     use crate::statement::tests::{Change, each_can_fail};
 
-    /// What the model gave.
+    /// Returns the model's values.
     #[expect(clippy::cast_precision_loss, reason = "below 4096")]
     fn good() -> Measured {
         let mut alone = Vec::new();

@@ -96,7 +96,7 @@ fn run_one(point: Point, quick: bool) -> Result<Reached> {
     // `weir check` refuses budgets as small as some of these without debt, and reports why: this is
     // shown here.
     let board = if point.debt { board } else { board.without_debt() };
-    let outcome = simulate(&board, warm_up(point), if quick { 600 } else { 3000 })?;
+    let outcome = simulate(&board, 1, warm_up(point), if quick { 600 } else { 3000 })?;
     let most = outcome.vms[0].budgets.iter().map(|budget| budget.most.reads).max();
     Ok(Reached { mb_per_s: mb_per_s(&outcome, 0), most: most.unwrap_or(0) })
 }
@@ -273,7 +273,7 @@ mod tests {
     use super::*;
     use crate::statement::tests::{Change, each_can_fail};
 
-    /// What the model gave.
+    /// Returns the model's values.
     fn good() -> Measured {
         let nominal = |budget: u64, more: f64| to_f64(budget) * A_LINE * more;
         Measured {

@@ -48,7 +48,7 @@ pub const RUNS: u64 = 5;
 pub struct ShapeFigures {
     /// The arrivals of one VM.
     pub arrivals: ArrivalShape,
-    /// What several VMs move.
+    /// The lines that several VMs move.
     pub traffic: TrafficShape,
 }
 
@@ -59,7 +59,7 @@ pub struct ArrivalShape {
     pub period_ns: u64,
     /// The budget.
     pub budget: u64,
-    /// Where the curve rises.
+    /// The places where the curve rises.
     pub rise_at_multiples: RiseShares,
 }
 
@@ -79,7 +79,7 @@ pub struct RiseShares {
 pub struct TrafficShape {
     /// The period in ns.
     pub period_ns: u64,
-    /// What all may take.
+    /// The budgets of all together.
     pub saturation: u64,
     /// The budget of each.
     pub budget_of_each: u64,

@@ -172,11 +172,11 @@ pub fn measured(
 pub struct GridRun {
     /// The regulator.
     pub regulator: String,
-    /// What counts the accesses.
+    /// The counter of the accesses.
     pub source: String,
     /// The guest.
     pub guest: String,
-    /// Whether the console is served by another core.
+    /// True if another core serves the console.
     pub console_on_other_core: bool,
     /// The period in ns.
     pub period_ns: u64,

@@ -32,7 +32,7 @@ pub struct ThrottlingFigures {
     pub runs: Vec<GridRun>,
     /// The shape of the traffic.
     pub shapes: Option<ShapeFigures>,
-    /// What each regulator gives.
+    /// The lines that each regulator gives.
     pub regulators: Option<RegulatorFigures>,
     /// By how much a VM without a budget is slower while another is throttled, as a share.
     pub unregulated_overhead: f64,

@@ -117,7 +117,7 @@ pub struct BudgetPath {
     pub median: u64,
     /// The greatest.
     pub max: u64,
-    /// How often it was taken.
+    /// The number of times that it was taken.
     pub n: u64,
     /// The median of DSB, DMB, ISB and SB.
     pub barriers: u64,

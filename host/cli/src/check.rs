@@ -59,7 +59,7 @@ pub struct CheckArguments {
     #[arg(long)]
     json: bool,
     /// Draw the plan as SVG: cores, memory, flows and devices, and page classes if memory is divided.
-    /// Of one system file.
+    /// For one system file.
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 }

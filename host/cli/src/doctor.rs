@@ -4,13 +4,13 @@ use crate::{
     environment::Environment,
     failure::{ENVIRONMENT, Failure, Result},
     screen,
+    setup::version,
 };
 use std::{
     env,
     ffi::OsStr,
     io::Write,
     path::{Path, PathBuf},
-    process::Command,
 };
 use weir_model::platform::Platform;
 use weir_report::table;
@@ -52,7 +52,7 @@ pub fn run(_: &DoctorArguments, environment: &Environment) -> Result {
         ] {
             let found = version(program);
             let missing = || format!("{} does not start: call ./weir setup", program.display());
-            parts.push(Part { name, found: found.ok_or_else(missing) });
+            parts.push(Part { name, found: found.map_err(|_| missing()) });
         }
     }
     let [state, cache] =
@@ -100,16 +100,9 @@ fn origin(environment: &Environment) -> String {
     format!("{version}, {kind}: {place}")
 }
 
-/// Returns the first line that a program prints about its version; none if it does not start.
-fn version(program: &OsStr) -> Option<String> {
-    let output = Command::new(program).arg("--version").output().ok()?;
-    let text = String::from_utf8_lossy(&output.stdout);
-    output.status.success().then(|| text.lines().next().unwrap_or_default().to_owned())
-}
-
 /// Returns the version of QEMU, and the boards whose machine it does not have.
 fn qemu(environment: &Environment) -> std::result::Result<String, String> {
-    let found = version(&environment.qemu).ok_or_else(|| {
+    let found = version(&environment.qemu).map_err(|_| {
         format!("{} does not start: apt install qemu-system-arm", environment.qemu.display())
     })?;
     let boards = Platform::all();
@@ -158,6 +151,6 @@ mod tests {
 
     #[test]
     fn a_program_that_is_missing_has_no_version() {
-        assert_eq!(version(OsStr::new("weir-has-no-such-program")), None);
+        assert!(version(OsStr::new("weir-has-no-such-program")).is_err());
     }
 }

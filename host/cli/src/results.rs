@@ -34,7 +34,7 @@ use weir_experiments::{
     hypervisor::{self, Figures, PathFigures, WholeFigure},
     throttling::paths::{BAO, PATHS},
 };
-use weir_report::TextTable;
+use weir_report::{TextTable, units};
 use weir_runner::elf::SectionSizes;
 
 mod reproduced;
@@ -258,22 +258,9 @@ impl Results {
     }
 }
 
-/// A number with a comma between thousands.
-fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::new();
-    for (place, digit) in digits.chars().enumerate() {
-        if place > 0 && (digits.len() - place).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
-
 /// A number, or a dash.
 fn number(value: Option<u64>) -> String {
-    value.map_or_else(|| "-".to_owned(), grouped)
+    value.map_or_else(|| "-".to_owned(), units::count)
 }
 
 fn ratio(weir: u64, bao: u64) -> String {
@@ -286,8 +273,8 @@ fn ratio(weir: u64, bao: u64) -> String {
 fn compared(what: &str, weir: u64, bao: Option<u64>) -> [String; 4] {
     let cells = [
         what.to_owned(),
-        grouped(weir),
-        bao.map_or_else(|| "-".to_owned(), grouped),
+        units::count(weir),
+        bao.map_or_else(|| "-".to_owned(), units::count),
         bao.map_or_else(|| "-".to_owned(), |bao| ratio(weir, bao)),
     ];
     if bao.is_some_and(|bao| weir >= bao) { cells.map(|cell| format!("**{cell}**")) } else { cells }
@@ -356,7 +343,7 @@ fn budgets(figures: &Figures) -> Rows {
             row.push(its.map_or_else(
                 || "-".to_owned(),
                 |its| {
-                    let [min, median, max] = [its.min, its.median, its.max].map(grouped);
+                    let [min, median, max] = [its.min, its.median, its.max].map(units::count);
                     if min == max { median } else { format!("{min}, {median}, {max}") }
                 },
             ));
@@ -380,7 +367,7 @@ fn masked(figures: &Figures) -> Rows {
     let mut rows = Rows::new(&["system", "path", "instructions"], 2);
     for masked in figures.masked.values() {
         let system = format!("`{}`", masked.system);
-        rows.row(&[system, format!("`{}`", masked.path), grouped(masked.instructions)]);
+        rows.row(&[system, format!("`{}`", masked.path), units::count(masked.instructions)]);
     }
     rows
 }
@@ -391,7 +378,7 @@ fn sections(figures: &Figures) -> Rows {
     let both = bytes(figures.sizes).into_iter().zip(bytes(figures.minimal));
     let sections = ["executable", "read-only data", "initialized data", "zeroed data and stacks"];
     for (what, (full, minimal)) in sections.into_iter().zip(both) {
-        rows.row(&[what.to_owned(), grouped(full), grouped(minimal)]);
+        rows.row(&[what.to_owned(), units::count(full), units::count(minimal)]);
     }
     rows
 }
@@ -400,7 +387,7 @@ fn sections(figures: &Figures) -> Rows {
 fn symbols(figures: &Figures) -> Rows {
     let mut rows = Rows::new(&["symbol", "bytes"], 1);
     for symbol in figures.largest_symbols.iter().take(10) {
-        rows.row(&[format!("`{}`", symbol.name), grouped(symbol.bytes)]);
+        rows.row(&[format!("`{}`", symbol.name), units::count(symbol.bytes)]);
     }
     rows
 }
@@ -408,7 +395,8 @@ fn symbols(figures: &Figures) -> Rows {
 fn phases(report: &FlowsBench) -> Rows {
     let mut rows = Rows::new(&["", "phase", "times", "min", "avg", "median", "max"], 2);
     for phase in &report.phases.phases {
-        let mut row = vec![phase.name.clone(), phase.action.clone(), grouped(phase.count as u64)];
+        let mut row =
+            vec![phase.name.clone(), phase.action.clone(), units::count(phase.count as u64)];
         let ns = phase.ns;
         let durations = [ns.min, ns.avg, ns.median, ns.max];
         row.extend(durations.map(|ns| number((phase.count > 0).then_some(ns))));
@@ -423,7 +411,7 @@ fn phases(report: &FlowsBench) -> Rows {
 fn round_trips(report: &FlowsBench) -> Rows {
     let mut rows = Rows::new(&["system", "min, ns", "avg, ns", "max, ns"], 1);
     for trip in &report.round_trips {
-        let [min, avg, max] = [trip.min_ns, trip.avg_ns, trip.max_ns].map(grouped);
+        let [min, avg, max] = [trip.min_ns, trip.avg_ns, trip.max_ns].map(units::count);
         rows.row(&[format!("`{}`", trip.system), min, avg, max]);
     }
     rows
@@ -509,13 +497,13 @@ fn flows(report: &FlowsBench) -> Rows {
         if flows.len() > 3 && flows.iter().all(|flow| same(flow) == same(&flows[0])) {
             let maxima = || flows.iter().map(|flow| flow.observed_max_ns);
             let [least, most] = [maxima().min(), maxima().max()].map(Option::unwrap_or_default);
-            let range = format!("{} to {}", grouped(least), grouped(most));
+            let range = format!("{} to {}", units::count(least), units::count(most));
             rows.row(&row_of(format!("{}, each", flows.len()), &flows[0], range, most));
             continue;
         }
         for flow in flows {
             let most = flow.observed_max_ns;
-            rows.row(&row_of(format!("`{}`", flow.name), flow, grouped(most), most));
+            rows.row(&row_of(format!("`{}`", flow.name), flow, units::count(most), most));
         }
     }
     rows
@@ -550,7 +538,7 @@ fn table2(report: &EngineReport) -> Rows {
 /// A flow of Table III: MB/s and KiB.
 fn flow_of(flow: Table3Flow) -> [String; 2] {
     let (megabytes, kib) = flow.in_table();
-    [megabytes, kib].map(grouped)
+    [megabytes, kib].map(units::count)
 }
 
 /// Table III of rt-virtio next to weir's analysis with the paper's constants.
@@ -567,7 +555,7 @@ fn table3(report: &EngineReport) -> Rows {
     for flow in report.table3.iter().map(|row| row.flow) {
         let mut row = flow_of(flow).to_vec();
         let times = [flow.measured_ns, flow.published_ns, flow.table3_ns, flow.printed_ns];
-        row.extend(times.map(grouped));
+        row.extend(times.map(units::count));
         rows.row(&row);
     }
     rows
@@ -598,8 +586,12 @@ fn table3_runs(report: &EngineReport) -> Rows {
                     let mut cells = vec![what.to_owned(), may.to_owned(), verdict(run.verdict)];
                     cells.extend(flow_of(row.flow));
                     let (period, published) = (run.period_ns, row.flow.published_ns);
-                    cells.extend([grouped(period), grouped(published), ratio(period, published)]);
-                    cells.extend([grouped(run.packets), grouped(run.observed_max_ns)]);
+                    cells.extend([
+                        units::count(period),
+                        units::count(published),
+                        ratio(period, published),
+                    ]);
+                    cells.extend([units::count(run.packets), units::count(run.observed_max_ns)]);
                     cells.push(number(run.bound_ns));
                     rows.row(&cells);
                 }
@@ -635,8 +627,8 @@ fn losses(attacks: &Losses, part: &str) -> Rows {
                 core.clone(),
                 format!("`{name}`"),
                 what.clone(),
-                grouped(*measured),
-                grouped(*limit),
+                units::count(*measured),
+                units::count(*limit),
             ]);
         }
     }
@@ -647,14 +639,14 @@ fn mapping(costs: &[MappingCost]) -> Rows {
     let mut rows = Rows::new(&mapping::HEADER, 0);
     for cost in costs {
         rows.row(&[
-            grouped(cost.mib),
-            grouped(cost.native_instructions),
-            grouped(cost.colored_instructions),
+            units::count(cost.mib),
+            units::count(cost.native_instructions),
+            units::count(cost.colored_instructions),
             format!("{:.3}", cost.ratio),
-            grouped(cost.native_setup_instructions),
-            grouped(cost.colored_setup_instructions),
+            units::count(cost.native_setup_instructions),
+            units::count(cost.colored_setup_instructions),
             format!("{:.3}", cost.ratio_with_setup),
-            grouped(cost.block_instructions),
+            units::count(cost.block_instructions),
         ]);
     }
     rows
@@ -664,11 +656,11 @@ fn clock(speeds: &[ClockSpeed]) -> Rows {
     let mut rows = Rows::new(&clock::HEADER, 0);
     for speed in speeds {
         rows.row(&[
-            grouped(speed.quantum_ns),
-            grouped(speed.cores),
+            units::count(speed.quantum_ns),
+            units::count(speed.cores),
             format!("{:.2}", speed.host_s_per_virtual_s),
-            grouped(speed.mips),
-            grouped(speed.counting_mips),
+            units::count(speed.mips),
+            units::count(speed.counting_mips),
         ]);
     }
     rows
@@ -679,8 +671,8 @@ fn memory(costs: &[MemoryCost]) -> Rows {
     for cost in costs {
         rows.row(&[
             cost.memory.clone(),
-            grouped(cost.writers),
-            grouped(cost.load_ns),
+            units::count(cost.writers),
+            units::count(cost.load_ns),
             format!("{:.1}", cost.simulated_ns),
             format!("{:.3}", memory::ratio(cost.load_ns, cost.simulated_ns)),
             format!("{:.1}", cost.host_s_per_virtual_s),
@@ -710,11 +702,11 @@ fn readme(figures: &Figures) -> Rows {
             &["gicd_isenabler_line", "gicd_ipriorityr_change"],
         ),
     ] {
-        let weir = paths(keys, &|key| grouped(median(&figures.paths, key)));
+        let weir = paths(keys, &|key| units::count(median(&figures.paths, key)));
         rows.row(&[what.to_owned(), weir, paths(keys, &bao)]);
     }
     for WholeFigure { what, weir, bao, .. } in figures.whole().filter(|it| it.in_readme) {
-        rows.row(&[what.to_owned(), grouped(weir), number(bao)]);
+        rows.row(&[what.to_owned(), units::count(weir), number(bao)]);
     }
     rows
 }

@@ -55,7 +55,7 @@ pub fn run(arguments: &SetupArguments, environment: &Environment) -> Result {
 }
 
 /// Returns the first line that a program prints about its version.
-fn version(program: &OsStr) -> Result<String> {
+pub fn version(program: &OsStr) -> Result<String> {
     let name = program.display();
     let output = Command::new(program).arg("--version").output();
     let output = output.context(|| format!("start {name}; `./weir setup` installs it"))?;

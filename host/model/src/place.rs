@@ -29,7 +29,7 @@ pub enum MapOwner {
 /// A line of the memory map.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
-    /// Its first byte.
+    /// The first byte.
     pub address: Pa,
     /// Its size.
     pub size: Bytes,

@@ -24,7 +24,7 @@ pub(crate) struct Figure {
     pub title: String,
     /// The content in words, for readers who do not see the figure.
     pub description: String,
-    /// What a reader has to know of the figure; empty without.
+    /// The facts that a reader needs for the figure; empty without.
     pub caption: String,
     /// The height in pixels.
     pub height: f64,

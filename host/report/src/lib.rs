@@ -25,7 +25,7 @@ pub mod plan;
 pub mod run;
 mod table;
 pub mod trace;
-mod units;
+pub mod units;
 pub mod why;
 
 pub use json::{JSON_VERSION, Json, versioned};
@@ -38,3 +38,5 @@ pub use table::{TextTable, columns, fitted, paragraph, paragraphs, table, wrap};
 pub const SUMMARY: &str = "summary.txt";
 /// The name of the report in the directory of a run, as JSON.
 pub const REPORT: &str = "report.json";
+/// The copy of the system file in the directory of a run.
+pub const SYSTEM: &str = "system.toml";

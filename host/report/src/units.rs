@@ -2,7 +2,7 @@
 
 /// Returns a count with a comma between thousands.
 #[must_use]
-pub(crate) fn count(value: u64) -> String {
+pub fn count(value: u64) -> String {
     let digits = value.to_string();
     let mut text = String::new();
     for (place, digit) in digits.chars().enumerate() {

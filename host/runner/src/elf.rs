@@ -36,7 +36,7 @@ pub struct SectionSizes {
 pub struct Symbol {
     /// Its name, demangled.
     pub name: String,
-    /// Its size in bytes.
+    /// The size in bytes.
     pub bytes: u64,
 }
 

@@ -15,7 +15,7 @@ use std::{
 use weir_image::{Environment, Estimate, Failure, Result, failure::Context};
 use weir_model::System;
 use weir_report::{
-    REPORT, SUMMARY,
+    REPORT, SUMMARY, SYSTEM,
     plan::{PLAN, SystemPlan},
 };
 
@@ -58,7 +58,7 @@ impl RunRecord {
         let consoles: Result<Vec<_>> = system.vms.iter().map(|vm| log(&vm.name)).collect();
         let (wire, hypervisor) = (open(WIRE)?, open("hypervisor.log")?);
         // The file may have been changed or deleted since it was read; what ran is in the image.
-        let copied = directory.join("system.toml");
+        let copied = directory.join(SYSTEM);
         fs::copy(&system.path, &copied).context(|| format!("write {}", copied.display()))?;
         let record = Self { consoles: consoles?, wire, hypervisor, directory };
         record.write_plan(system, environment)?;

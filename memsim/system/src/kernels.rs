@@ -112,8 +112,8 @@ pub(crate) fn record(name: &str) -> Option<Recording> {
     })
 }
 
-/// What a process accesses before its program: it reads its code, then its input line by line from
-/// the file behind the data, and writes it to where the program has it.
+/// The accesses of a process before its program: it reads its code, then its input line by line
+/// from the file behind the data, and writes it to where the program has it.
 fn first_touches(program: &[(Access, u32)], input: Range<usize>) -> Vec<(Access, u32)> {
     const LINE: usize = 64;
     let end = program.iter().map(|(_, at)| *at as usize + 1).max().unwrap_or(0).max(input.end);
@@ -199,7 +199,7 @@ fn qsort(memory: &mut Memory, records: usize, bytes: usize) {
     }
 }
 
-/// Where an image begins.
+/// The first address of an image.
 const IMAGE: usize = 0x1000;
 
 /// Moves a mask over an image of bytes and reads the value of each difference of brightness from a

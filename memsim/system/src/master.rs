@@ -25,7 +25,7 @@ pub(crate) struct Master {
     pub since: Picos,
     /// Transfers that were started.
     pub started: u64,
-    /// Of a network device: its connection.
+    /// The connection of a network device.
     pub connection: Option<Connection>,
     mode: Mode,
     /// Where its source begins, its destination, and its descriptors.
@@ -47,13 +47,13 @@ pub(crate) struct Connection {
     pub credits: u64,
     /// From the end of a packet's handling until the sender knows.
     pub delay: Picos,
-    /// Whether the sender would send if it had a credit.
+    /// True if the sender would send if it had a credit.
     pub waits: bool,
     /// The VM sends: a vCPU writes a packet, then the device reads it.
     pub vm_sends: bool,
     /// Packets that the VM has written and the device has not begun to read.
     pub written: u64,
-    /// Whether the device reads one.
+    /// True if the device reads one.
     pub reads: bool,
 }
 
@@ -121,7 +121,7 @@ impl Master {
         !connection.waits
     }
 
-    /// Whether a vCPU writes what the device then sends.
+    /// True if a vCPU writes what the device then sends.
     pub fn vm_sends(&self) -> bool {
         self.connection.is_some_and(|connection| connection.vm_sends)
     }

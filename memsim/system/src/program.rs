@@ -26,7 +26,7 @@ pub(crate) struct Program {
     least: Picos,
     /// Whether each access waits for the one before.
     pub dependent: bool,
-    /// Whether each pass is a process of its own, of which no cache has a line when it starts.
+    /// True if each pass is a process of its own, of which no cache has a line when it starts.
     pub starts_cold: bool,
     /// Cycles between two accesses, if the workload does not set them.
     pub cycles: u64,

@@ -93,7 +93,7 @@ struct Run<'a> {
     /// Lines of each VM at the end of the last slice.
     lines: Vec<u64>,
     begin: Picos,
-    /// Whether the run ends when all wanted marks are reached.
+    /// True if the run ends when all wanted marks are reached.
     ends_early: bool,
 }
 

@@ -49,7 +49,7 @@ pub struct PhaseRow {
     pub name: String,
     /// The meaning of the phase.
     pub action: String,
-    /// As published.
+    /// The published value.
     pub paper: Option<PhaseRange>,
     /// If a core copies.
     pub core: Option<PhaseRange>,
@@ -66,7 +66,7 @@ pub struct PhaseRange {
     pub min: u64,
     /// The greatest.
     pub max: u64,
-    /// Whether the greatest can be longer, because a record holds no more.
+    /// True if the greatest can be longer, because a record holds no more.
     #[serde(default)]
     pub max_or_more: bool,
 }

@@ -105,7 +105,7 @@ pub struct FlowsBench {
     pub round_trips: Vec<RoundTrip>,
 }
 
-/// What the run of a system showed.
+/// The findings of the run of a system.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct SystemRun {
     /// The name of the system's file.
@@ -124,7 +124,7 @@ pub struct SystemRun {
     pub others: Vec<MeasuredPart>,
 }
 
-/// What a run showed of a flow. A flow without deadline and bound has no verdict.
+/// The findings of a run on a flow. A flow without deadline and bound has no verdict.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct MeasuredFlow {
     /// The name of the flow.
@@ -149,7 +149,7 @@ pub struct MeasuredFlow {
     pub reason: Option<String>,
 }
 
-/// What a run showed of a task or an interrupt, in ns, or of a memory budget, in accesses per
+/// The findings of a run on a task or an interrupt, in ns, or on a memory budget, in accesses per
 /// period.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct MeasuredPart {

@@ -30,7 +30,8 @@ const SENT: &str = "period_ns=150000";
 /// The data paths, each with the keys that choose it.
 pub const MOVED: [(&str, &str); 2] =
     [("dma", "path = \"dma\"\nengine_from = \"0B\""), ("broker", "path = \"broker\"")];
-/// What a period allows for of the other VMs. The paper's analysis knows none that misbehave.
+/// The interference of other VMs for which a period allows. The paper's analysis knows none that
+/// misbehave.
 const OTHERS: [OtherVms; 2] = [OtherVms::Quiet, OtherVms::Active];
 
 /// A flow of Table III and its runs.
@@ -48,7 +49,7 @@ pub struct Table3Row {
 pub struct Table3Run {
     /// The data path: `dma` or `broker`.
     pub path: String,
-    /// What the period allows for of the other VMs.
+    /// The interference of other VMs for which the period allows.
     pub others: OtherVms,
     /// The period, which is the deadline, too, in ns.
     pub period_ns: u64,

@@ -1,29 +1,19 @@
 //! The tables of docs/results/reproduce.md, from what `weir reproduce NAME --json` printed.
 
-use super::{Rows, grouped};
+use super::Rows;
 use weir_experiments::{
     ExperimentReport,
     coverage::paper_results,
     isolation::IsolationFigures,
     mobivmm::{MobivmmFigures, SleepPoint},
-    statement::{
-        DeviationRecord, StatementCounts, StatementKind, StatementRecord, StatementVerdict,
-    },
+    statement::{DeviationRecord, StatementCounts, StatementKind, StatementRecord},
     throttling::{GridRun, ThrottlingFigures},
 };
+use weir_report::units;
 
 /// Counts statements by their verdicts.
 fn counts<'a>(statements: impl Iterator<Item = &'a StatementRecord>) -> StatementCounts {
-    let mut counts = StatementCounts::default();
-    for statement in statements {
-        counts.statements += 1;
-        match statement.verdict {
-            StatementVerdict::Holds => counts.hold += 1,
-            StatementVerdict::Known => counts.known_deviations += 1,
-            StatementVerdict::Fails | StatementVerdict::Obsolete => counts.fail += 1,
-        }
-    }
-    counts
+    statements.map(|statement| statement.verdict).collect()
 }
 
 /// Returns the statements of a kind of one experiment.
@@ -177,7 +167,7 @@ pub(super) fn cache_share(figures: &IsolationFigures) -> Rows {
     let mut rows = Rows::new(&header, 0);
     let first = curves.first().into_iter().flat_map(|curve| &curve.points);
     for (place, point) in first.enumerate() {
-        let mut row = vec![grouped(point.bytes >> 10)];
+        let mut row = vec![units::count(point.bytes >> 10)];
         row.extend(curves.iter().map(|curve| {
             curve.points.get(place).map_or_else(
                 || "-".to_owned(),
@@ -207,7 +197,7 @@ pub(super) fn overshoot(figures: &ThrottlingFigures) -> Rows {
     }
     for kind in kinds {
         let runs = || figures.runs.iter().filter(|run| of(run) == kind);
-        let most = |value: fn(&GridRun) -> u64| grouped(runs().map(value).max().unwrap_or(0));
+        let most = |value: fn(&GridRun) -> u64| units::count(runs().map(value).max().unwrap_or(0));
         let [allowed, observed] =
             [most(|run| run.overshoot_allowed), most(|run| run.overshoot_max)];
         let rate = runs().map(|run| run.rate_error.abs()).fold(0.0, f64::max);
@@ -249,8 +239,8 @@ pub(super) fn regulators(figures: &ThrottlingFigures) -> Rows {
             clippy::cast_possible_truncation,
             reason = "a small count"
         )]
-        let lines = |lines: f64| grouped(lines.round() as u64);
-        rows.row(&[what.to_owned(), grouped(budget), lines(without), lines(with)]);
+        let lines = |lines: f64| units::count(lines.round() as u64);
+        rows.row(&[what.to_owned(), units::count(budget), lines(without), lines(with)]);
     }
     rows
 }
@@ -289,7 +279,7 @@ pub(super) fn sleeps(figures: &MobivmmFigures) -> Rows {
         let longest = points().map(|it| it.response_ms.max).fold(0.0, f64::max);
         rows.row(&[
             format!("`{}`", first.conditions.policy),
-            grouped(first.conditions.quantum_ms),
+            units::count(first.conditions.quantum_ms),
             if first.conditions.audio { "yes" } else { "no" }.to_owned(),
             format!("{least:.1} to {most:.1}"),
             storm.map_or_else(none, |storm| format!("{storm:.1}")),

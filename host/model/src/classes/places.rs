@@ -35,7 +35,7 @@ pub struct LastLevelCache {
 /// An address map of the DRAM controller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DramMap {
-    /// Its name.
+    /// The name.
     pub name: String,
     /// For each bit of a bank's number the address bits that it is the XOR of.
     pub banks: Vec<u64>,

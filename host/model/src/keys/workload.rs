@@ -82,7 +82,7 @@ table! {
 
     /// A phase of a profile.
     pub(crate) struct Phase = "{ accesses = ..., size = ... }" {
-        /// How many there are.
+        /// The number of them.
         accesses: u64 [1, 1_000_000],
         /// The bytes that they access. Default: the workload's.
         size: Option<Bytes>,

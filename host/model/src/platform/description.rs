@@ -15,7 +15,7 @@ use std::{ops::Range, sync::Arc};
 use weir_abi::{ENGINE_CHUNK, PAGE};
 use weir_units::{Bytes, IntId, Pa};
 
-/// What a board's cores can count.
+/// The events that a board's cores can count.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// The PMUs of its cores.

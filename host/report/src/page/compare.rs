@@ -17,7 +17,7 @@ pub(super) struct ComparisonPage<'a> {
     before: Side<'a>,
     after: Side<'a>,
     rows: Vec<ComparedRow>,
-    /// What differs in the plans; none if a run left no plan.
+    /// The differences of the plans; none if a run left no plan.
     differences: Option<Vec<Difference>>,
     /// The lines that differ in the system files, with `-` or `+`; none if a run left no file.
     lines: Option<Vec<String>>,

@@ -278,7 +278,7 @@ pub(super) struct ColoredPart {
     pub part: TimePart,
     /// The sum of their times in ns.
     pub sum_ns: u64,
-    /// How many there are.
+    /// The number of them.
     pub times: u64,
     /// The part of the whole, in percent.
     pub percent: f64,

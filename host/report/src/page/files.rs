@@ -2,6 +2,7 @@
 
 use super::trace::TraceView;
 use crate::{
+    SYSTEM,
     plan::{PLAN, SystemPlan},
     run::{RunFacts, RunReport, read_json, read_report, read_run_file},
     trace::file::{self, Trace},
@@ -35,9 +36,9 @@ pub struct RunFiles {
     pub(super) system: Option<String>,
     /// The ends of the VMs' consoles.
     pub(super) consoles: Vec<ConsoleTail>,
-    /// Whether there is a `trace.bin`.
+    /// True if there is a `trace.bin`.
     pub(super) has_trace: bool,
-    /// What `trace.bin` shows.
+    /// The view of `trace.bin`.
     pub(super) trace: TraceView,
     /// The run's directory; none if the files were not read from one.
     pub(super) directory: Option<PathBuf>,
@@ -83,7 +84,7 @@ impl RunFiles {
             run,
             facts: RunFacts::read(directory),
             plan: read_json(directory, PLAN),
-            system: read_run_file(directory, "system.toml").ok(),
+            system: read_run_file(directory, SYSTEM).ok(),
             consoles,
             has_trace,
             trace,

@@ -11,7 +11,7 @@ use crate::{
     plan::SystemPlan,
     run::{Clock, FlowRun, RunFacts, RunReport, State},
     trace::file::Trace,
-    why::{Subject, WhyQuery, WhyReport, why},
+    why::{ExplainedRun, Subject, WhyQuery, WhyReport},
 };
 use serde::Serialize;
 use std::{cmp::Reverse, collections::BTreeMap, path::Path};
@@ -312,7 +312,7 @@ fn budgets(files: &RunFiles) -> Vec<Figure> {
 #[derive(Default)]
 struct WorstEvents {
     events: Vec<Event>,
-    /// How many flows and budgets have no time line, in words.
+    /// The numbers of flows and budgets without a time line, in words.
     left_out: Vec<String>,
     /// Why time lines are missing.
     failures: Vec<String>,
@@ -355,9 +355,10 @@ fn time_lines(
     let budgets = budgets.into_iter().take(TIME_LINES).map(|(vm, budget)| {
         Subject::Budget(format!("{}/{}/{}", vm.name, budget.vcpu, budget.counts))
     });
+    let mut run = ExplainedRun::of(directory, report.clone());
     let mut explained: Vec<(WhyReport, (u64, u64))> = Vec::new();
     for subject in flows.chain(budgets) {
-        match why(directory, &WhyQuery { subject: Some(subject), number: None }) {
+        match run.why(&WhyQuery { subject: Some(subject), number: None }) {
             Ok(report) => {
                 explained.extend(figures::window(&report).map(|window| (report, window)));
             }

@@ -14,7 +14,7 @@ const INTERRUPTS: usize = 200;
 /// A memory budget: VM, vCPU, and the number of its [`Accesses`].
 pub(super) type BudgetKey = (u8, u8, u32);
 
-/// What a whole trace shows.
+/// The view of a whole trace.
 #[derive(Clone, Debug, Default)]
 pub(super) struct TraceView {
     /// Records by the name of their kind.
@@ -150,7 +150,7 @@ pub(super) struct Span {
 pub(super) struct Lane {
     pub core: u16,
     pub spans: Vec<Span>,
-    /// When interrupts took the core to EL2, in ns.
+    /// The times of the interrupts that took the core to EL2, in ns.
     pub interrupts: Vec<u64>,
 }
 

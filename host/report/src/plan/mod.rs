@@ -38,19 +38,19 @@ pub struct SystemPlan {
 /// A VM of a plan.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PlannedVm {
-    /// Its name.
+    /// The name.
     pub name: String,
     /// The core of each vCPU.
     pub cores: Vec<u8>,
-    /// Its RAM in bytes.
+    /// The RAM in bytes.
     pub memory_bytes: u64,
-    /// Its image and initial RAM disk.
+    /// The image and the initial RAM disk.
     pub images: Vec<String>,
     /// The arguments of its image.
     pub arguments: String,
-    /// Its memory budget in accesses per period.
+    /// The memory budget in accesses per period.
     pub budget: Option<PlannedBudget>,
-    /// Its tasks.
+    /// The tasks.
     pub tasks: Vec<PlannedTask>,
 }
 
@@ -66,13 +66,13 @@ pub struct PlannedBudget {
 /// A task of a plan.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PlannedTask {
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// Its worst-case execution time in ns.
+    /// The worst-case execution time in ns.
     pub wcet_ns: u64,
-    /// Its period in ns.
+    /// The period in ns.
     pub period_ns: u64,
-    /// Its deadline in ns.
+    /// The deadline in ns.
     pub deadline_ns: u64,
 }
 
@@ -105,20 +105,20 @@ pub struct PlannedShare {
 /// A piece of RAM of a plan.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PlannedArea {
-    /// Its first byte.
+    /// The first byte.
     pub address: u64,
-    /// Its size in bytes.
+    /// The size in bytes.
     pub bytes: u64,
     /// `weir` or the VM; none if it has no owner.
     pub owner: Option<String>,
-    /// Its kind, for example `RAM`.
+    /// The kind, for example `RAM`.
     pub what: String,
 }
 
 /// A flow of a plan.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PlannedFlow {
-    /// Its name.
+    /// The name.
     pub name: String,
     /// The VM that sends.
     pub from: String,

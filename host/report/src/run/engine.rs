@@ -9,7 +9,7 @@ use weir_units::BytesPerSec;
 /// The limits of the DMA engine that moves chunks of flows.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct EngineRun {
-    /// Its name.
+    /// The name.
     pub name: String,
     /// The rate at which the broker starts chunks, its own copies included, in bytes/s; none if
     /// nothing limits it.
@@ -18,7 +18,7 @@ pub struct EngineRun {
     pub qos_level: Option<u64>,
     /// The most that this level lets through by Eq. 1, in bytes/s.
     pub qos_bandwidth: Option<u64>,
-    /// What the firmware made of it: `set`, `absent`, `version` or `refused`; none if it was not
+    /// The firmware's answer: `set`, `absent`, `version` or `refused`; none if it was not
     /// asked, or if the answer was not received.
     #[serde(serialize_with = "by_name", deserialize_with = "from_name")]
     #[schemars(with = "Option<String>")]

@@ -20,7 +20,7 @@ pub struct RunFacts {
     pub hypervisor_build: Option<String>,
     /// The origin of the overheads behind the bounds of flows.
     pub overheads: Vec<OverheadSource>,
-    /// What the verdicts rest on.
+    /// The inputs on which the verdicts rest.
     pub assumed: Vec<String>,
     /// The version of QEMU.
     pub qemu: Option<String>,
@@ -36,11 +36,11 @@ pub struct RunFacts {
     pub image_bytes: Option<u64>,
     /// The check sum of the image.
     pub image_crc32: Option<String>,
-    /// Whether the consoles of the VMs had input, which was recorded.
+    /// True if the consoles of the VMs had input, which was recorded.
     pub takes_input: bool,
     /// The limit of the run's time in ns.
     pub limit_ns: Option<u64>,
-    /// Whether the run went on after the last expected line.
+    /// True if the run went on after the last expected line.
     pub keep_running: bool,
     /// The most by which the clocks of two cores could be apart, in ns.
     pub quantum_ns: Option<u64>,
@@ -60,9 +60,9 @@ pub struct RunFacts {
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct GuestPackage {
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// Its version.
+    /// The version.
     pub version: String,
     /// The SHA-256 of its file.
     pub sha256: String,

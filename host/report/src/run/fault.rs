@@ -46,7 +46,7 @@ pub struct DeniedOperation {
     pub vcpu: u8,
     /// The kind, as in [`VmRun::denials`](super::VmRun::denials).
     pub kind: String,
-    /// What the guest did.
+    /// The action of the guest.
     pub cause: String,
     /// The guest's program counter.
     pub pc: String,

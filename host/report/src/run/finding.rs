@@ -58,7 +58,7 @@ pub struct Latency {
     pub max: u64,
     /// The number of the first packet that took `max`, counted from 1.
     pub max_packet: u64,
-    /// When that packet arrived, in nanoseconds since the hypervisor started.
+    /// The arrival of that packet, in nanoseconds since the hypervisor started.
     pub max_arrived_ns: u64,
 }
 
@@ -67,7 +67,7 @@ pub struct Latency {
 pub struct BudgetFinding {
     /// The vCPU.
     pub vcpu: u8,
-    /// What is counted: `all`, `reads` or `writes`.
+    /// The counted accesses: `all`, `reads` or `writes`.
     pub counts: String,
     /// The budget of the VM, in accesses per period.
     pub budget: u64,
@@ -99,9 +99,9 @@ pub struct BudgetFinding {
 /// A task, as its VM's console lines report on it.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct TaskFinding {
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// Its deadline in ns.
+    /// The deadline in ns.
     pub deadline_ns: u64,
     /// Activations that its VM reported; none without a report.
     pub activations: Option<u64>,
@@ -121,11 +121,11 @@ pub struct TaskFinding {
 pub struct InterruptFinding {
     /// The interrupt's number.
     pub intid: u32,
-    /// Its deadline in ns.
+    /// The deadline in ns.
     pub deadline_ns: u64,
-    /// How often it was delivered.
+    /// The number of times that it was delivered.
     pub delivered: u64,
-    /// How often later than the deadline, or not until the end of the run.
+    /// The number of times later than the deadline, or not until the end of the run.
     pub late: u64,
     /// The bound on the delay in ns; none if the analysis has none.
     pub bound_ns: Option<u64>,

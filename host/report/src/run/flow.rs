@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// The part of the report about a flow.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct FlowRun {
-    /// Its name.
+    /// The name.
     pub name: String,
     /// The VM that sends.
     #[serde(default)]

@@ -48,7 +48,7 @@ pub struct ConsoleCounts {
 /// The last counters of a vCPU.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct VcpuRun {
-    /// Its number within the VM.
+    /// The number within the VM.
     #[serde(rename = "vcpu")]
     pub number: u8,
     /// The core of the platform that it runs on.
@@ -66,9 +66,9 @@ pub struct VcpuRun {
 /// An expected line.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Expected {
-    /// What the line must contain.
+    /// The text that the line must contain.
     pub text: String,
-    /// Whether it was printed.
+    /// True if it was printed.
     pub met: bool,
     /// The time of the line, in nanoseconds since the hypervisor started.
     pub time_ns: Option<u64>,
@@ -77,9 +77,9 @@ pub struct Expected {
 /// A VM's part of the report.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct VmRun {
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// Its state at the end of the run.
+    /// The state at the end of the run.
     pub state: State,
     /// The number of boots.
     pub boots: u32,
@@ -87,14 +87,14 @@ pub struct VmRun {
     pub restarts: u32,
     /// The number of boots that ended by PSCI SYSTEM_RESET.
     pub resets: u32,
-    /// Its console.
+    /// The console.
     pub console: ConsoleCounts,
     /// Exits to EL2 by cause, of all vCPUs; none if the counters of a vCPU are missing.
     pub exits: Option<BTreeMap<String, u64>>,
     /// Virtual interrupts put into list registers, of all vCPUs; none if the counters of a vCPU are
     /// missing.
     pub injected: Option<u64>,
-    /// Its vCPUs.
+    /// The vCPUs.
     pub vcpus: Vec<VcpuRun>,
     /// Refused operations after which the VM continued, by name.
     pub denials: BTreeMap<String, u64>,
@@ -105,7 +105,7 @@ pub struct VmRun {
     /// Refused accesses of its devices, up to [`FAULTS_LISTED`](super::FAULTS_LISTED).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub dma: Vec<RefusedDma>,
-    /// Whether it started before the broker of its flows was ready.
+    /// True if it started before the broker of its flows was ready.
     #[serde(default, skip_serializing_if = "core::ops::Not::not")]
     pub started_without_broker: bool,
     /// The frames of its network device, if it has one.
@@ -122,7 +122,7 @@ pub struct VmRun {
     /// The address in its last console line `connected to CID:PORT`.
     #[serde(skip)]
     pub connected: Option<String>,
-    /// Its expected lines.
+    /// The expected lines.
     pub expect: Vec<Expected>,
     /// The use of the memory budgets of its vCPUs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -130,7 +130,7 @@ pub struct VmRun {
     /// The latencies of its interrupts that have deadlines.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub interrupts: Vec<InterruptFinding>,
-    /// Its tasks in the system file.
+    /// The tasks in the system file.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tasks: Vec<TaskFinding>,
 }

@@ -77,7 +77,7 @@ weir_trace::layout! {
 /// A VM of the run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TracedVm {
-    /// Its name.
+    /// The name.
     pub name: String,
     /// The core of each vCPU, at most 8.
     pub cores: Vec<u8>,

@@ -8,6 +8,7 @@ use super::{
     survey::{Arrival, FlowFacts, Flows, Packet, Survey},
 };
 use crate::{
+    SYSTEM,
     run::FlowRun,
     trace::file::{Trace, TraceFacts},
 };
@@ -17,7 +18,7 @@ use weir_model::{BROKER, Catalog, SystemFile};
 
 /// Returns the flows of a run by its copy of the system file; empty if that cannot be read.
 fn flows(run: &Path, facts: &TraceFacts) -> Flows {
-    let file = SystemFile::load(&run.join("system.toml"), &Catalog::default());
+    let file = SystemFile::load(&run.join(SYSTEM), &Catalog::default());
     let Ok(file) = file else { return Flows::new() };
     let timing = file.timing();
     let place = |vm: &usize| {
@@ -33,17 +34,22 @@ fn flows(run: &Path, facts: &TraceFacts) -> Flows {
     (0..).zip(flows).collect()
 }
 
+/// Surveys the packets in the trace of a run.
+pub(super) fn survey(run: &Path) -> Result<Survey> {
+    let mut trace = Trace::open(run)?;
+    let flows = flows(run, &trace.facts);
+    Survey::read(&mut trace, &flows)
+}
+
 /// Explains a packet of a flow: the one with this number, or the one with the longest latency.
 pub(super) fn explain(
     run: &Path,
+    survey: &Survey,
     (chosen, flow): (&Chosen, &FlowRun),
     number: Option<u64>,
 ) -> Result<WhyReport> {
-    let mut trace = Trace::open(run)?;
-    let flows = flows(run, &trace.facts);
-    let survey = Survey::read(&mut trace, &flows)?;
     let report = WhyReport::new(run, chosen);
-    let mut report = parts(&survey, &mut Trace::open(run)?, report, (chosen.place, number))?;
+    let mut report = parts(survey, &mut Trace::open(run)?, report, (chosen.place, number))?;
     let latency = flow.latency_ns.map(|latency| latency.max);
     if let Some(longest) = latency.filter(|longest| number.is_none() && *longest != report.total_ns)
     {

@@ -13,10 +13,12 @@ mod survey;
 #[cfg(test)]
 mod tests;
 
+use crate::run::{RunReport, read_report};
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use subject::{Chosen, Facts, ReportedRun};
+use survey::Survey;
 use weir_analysis::verdict::Verdict;
 use weir_image::Result;
 
@@ -149,12 +151,41 @@ impl WhyReport {
 /// # }
 /// ```
 pub fn why(run: &Path, query: &WhyQuery) -> Result<WhyReport> {
-    let reported = ReportedRun::read(run)?;
-    let chosen = reported.choose(query)?;
-    match &chosen.facts {
-        Facts::Flow(flow) => flow::explain(run, (&chosen, flow), query.number),
-        Facts::Task(task) => Ok(subject::task(run, &chosen, task)),
-        Facts::Budget(budget) => budget::explain(run, (&chosen, budget), query.number),
+    ExplainedRun::of(run, read_report(run)?).why(query)
+}
+
+/// A run of which several subjects are explained. Its packets are surveyed once, for the first flow.
+#[derive(Debug)]
+pub(crate) struct ExplainedRun {
+    reported: ReportedRun,
+    survey: Option<Survey>,
+}
+
+impl ExplainedRun {
+    /// Returns the run in a directory, with its report.
+    pub fn of(run: &Path, report: RunReport) -> Self {
+        Self { reported: ReportedRun::of(run, report), survey: None }
+    }
+
+    /// Explains a subject.
+    ///
+    /// # Errors
+    ///
+    /// As [`why`].
+    pub fn why(&mut self, query: &WhyQuery) -> Result<WhyReport> {
+        let chosen = self.reported.choose(query)?;
+        let run = &self.reported.run;
+        match &chosen.facts {
+            Facts::Flow(flow) => {
+                let survey = match &mut self.survey {
+                    Some(survey) => survey,
+                    none => none.insert(flow::survey(run)?),
+                };
+                flow::explain(run, survey, (&chosen, flow), query.number)
+            }
+            Facts::Task(task) => Ok(subject::task(run, &chosen, task)),
+            Facts::Budget(budget) => budget::explain(run, (&chosen, budget), query.number),
+        }
     }
 }
 

@@ -1,29 +1,26 @@
 //! The subjects of a run, by its report.
 
 use super::{NOT_RECORDED, Subject, SubjectKind, TimePart, WhyQuery, WhyReport};
-use crate::{
-    read_report,
-    run::{BudgetFinding, FlowRun, RunReport, TaskFinding},
-};
+use crate::run::{BudgetFinding, FlowRun, RunReport, TaskFinding};
 use std::path::{Path, PathBuf};
 use weir_analysis::verdict::Verdict;
 use weir_image::{Failure, Result};
 
-/// The report of a run.
+/// A run with its report.
 #[derive(Clone, Debug)]
 pub(super) struct ReportedRun {
-    run: PathBuf,
+    pub run: PathBuf,
     report: RunReport,
 }
 
-/// What the report says of a subject.
+/// The part of the report on a subject.
 #[derive(Clone, Debug)]
 pub(super) enum Facts {
-    /// Of a flow.
+    /// The findings on a flow.
     Flow(FlowRun),
-    /// Of a task.
+    /// The findings on a task.
     Task(TaskFinding),
-    /// Of a memory budget.
+    /// The findings on a memory budget.
     Budget(BudgetFinding),
 }
 
@@ -32,7 +29,7 @@ pub(super) enum Facts {
 pub(super) struct Chosen {
     /// Its name, unique in the run.
     pub name: String,
-    /// Its part of the report.
+    /// The part of the report.
     pub facts: Facts,
     /// Its VM, unless it is a flow.
     pub vm: String,
@@ -145,15 +142,9 @@ impl Chosen {
 }
 
 impl ReportedRun {
-    /// Reads the report in the directory of a run.
-    pub fn read(run: &Path) -> Result<Self> {
-        Ok(Self { run: run.to_owned(), report: read_report(run)? })
-    }
-
-    /// Returns the report of these objects.
-    #[cfg(test)]
-    pub fn of(report: RunReport) -> Self {
-        Self { run: PathBuf::from("runs/one"), report }
+    /// Returns the run in a directory, with its report.
+    pub fn of(run: &Path, report: RunReport) -> Self {
+        Self { run: run.to_owned(), report }
     }
 
     /// Returns all subjects of a kind, in the order of the report.

@@ -36,15 +36,15 @@ pub(super) struct Packet {
     pub flow: u32,
     /// The place of the record of its sending; none if the trace lost it.
     pub sent: Option<u64>,
-    /// When its driver had notified of it, and when the broker could move it, in ns.
+    /// The times at which its driver had notified of it and the broker could move it, in ns.
     pub seen: u64,
     pub eligible: u64,
     /// Absolute, in ns; `u64::MAX` without one.
     pub deadline: u64,
     /// The place of the record of its arrival; none without one.
     pub arrived: Option<u64>,
-    /// When it was no longer with the broker, in ns: the call with which it arrived, or when its
-    /// head was used again.
+    /// The time at which the broker no longer had it, in ns: the call with which it arrived, or when
+    /// its head was used again.
     pub until_ns: u64,
     pub arrival: Option<Arrival>,
 }
@@ -53,13 +53,13 @@ pub(super) struct Packet {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Arrival {
     pub number: u64,
-    /// Its receiver, if that is known.
+    /// The receiver, if that is known.
     pub receiver: Option<u8>,
     /// The broker's core.
     pub core: u16,
-    /// When EL2 recorded it, in ns.
+    /// The time at which EL2 recorded it, in ns.
     pub recorded_ns: u64,
-    /// When the broker called EL2, in ns.
+    /// The time at which the broker called EL2, in ns.
     pub called_ns: u64,
     pub latency: u64,
     pub waited: bool,
@@ -67,7 +67,7 @@ pub(super) struct Arrival {
     pub off_core: u64,
 }
 
-/// What a whole trace shows of packets.
+/// The packets of a whole trace.
 #[derive(Debug, Default)]
 pub(super) struct Survey {
     pub packets: Vec<Packet>,
@@ -76,7 +76,7 @@ pub(super) struct Survey {
     by_place: BTreeMap<u64, usize>,
     /// The last packet with this head of a sender.
     by_head: BTreeMap<(u8, u32), usize>,
-    /// When the next packet of a flow can be eligible.
+    /// The time from which the next packet of a flow can be eligible.
     next: BTreeMap<u32, u64>,
     /// The last hypercall on each core, and the VM of the last chunk.
     calls: BTreeMap<u16, u64>,
@@ -88,7 +88,7 @@ pub(super) struct Survey {
     awaited: Vec<usize>,
     /// The longest phases `hc`, `ft` and `wake`, in ns.
     pub longest: [u64; 3],
-    /// How the trace is damaged.
+    /// The damage of the trace.
     pub damage: Option<String>,
 }
 

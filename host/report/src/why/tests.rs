@@ -382,7 +382,10 @@ fn reported(flow: u64, task: u64, beyond: u64, fails: &str) -> ReportedRun {
         budgets: vec![BudgetFinding { max_beyond: beyond, ..budget }],
         ..VmRun::default()
     };
-    ReportedRun::of(RunReport { flows: vec![flow], vms: vec![vm], ..report() })
+    ReportedRun::of(
+        Path::new("runs/one"),
+        RunReport { flows: vec![flow], vms: vec![vm], ..report() },
+    )
 }
 
 #[test]
@@ -401,7 +404,8 @@ fn without_a_subject_the_worst_one_is_explained() {
         assert!(chosen.reason.as_deref().unwrap_or_default().starts_with(reason), "{chosen:?}");
     }
     let flows = vec![FlowRun { name: "f".to_owned(), ..FlowRun::default() }];
-    let nothing = ReportedRun::of(RunReport { flows, vms: Vec::new(), ..report() });
+    let nothing =
+        ReportedRun::of(Path::new("runs/one"), RunReport { flows, vms: Vec::new(), ..report() });
     assert!(nothing.choose(&WhyQuery::default()).is_err());
 }
 
@@ -486,7 +490,7 @@ fn a_report_of_another_version_is_refused() {
         ("{", "is damaged"),
     ] {
         std::fs::write(run.path().join("report.json"), text).expect("a file");
-        let refused = ReportedRun::read(run.path()).expect_err(text);
+        let refused = super::why(run.path(), &WhyQuery::default()).expect_err(text);
         assert!(refused.text.contains(why), "{}", refused.text);
     }
 }

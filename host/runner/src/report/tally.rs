@@ -22,20 +22,20 @@ use weir_trace::wire::{
 /// A VM of the system file.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct VmFacts {
-    /// Its name.
+    /// The name.
     pub name: String,
     /// The core of each vCPU.
     pub cores: Vec<u8>,
-    /// Its tasks.
+    /// The tasks.
     pub tasks: Vec<TaskFacts>,
 }
 
 /// What the system file, and the analysis, state of a task.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct TaskFacts {
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// Its deadline in ns.
+    /// The deadline in ns.
     pub deadline_ns: u64,
     /// See [`TaskFinding::bound_ns`].
     pub bound_ns: Option<u64>,

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use weir_report::run::{FAULTS_LISTED, State, VmRun};
 use weir_trace::wire::{Boots, FaultKind, WireEvent};
 
-/// What the wire has shown of a VM so far.
+/// The findings of the wire on a VM so far.
 #[derive(Clone, Debug, Default)]
 pub(super) struct TalliedVm {
-    /// Its part of the report.
+    /// The part of the report.
     pub run: VmRun,
     /// The last counts by the hypervisor.
     pub counted: Option<Boots>,

@@ -59,7 +59,7 @@ pub struct DmaPort {
     pub engine: DmaConfig,
     /// Whether its accesses snoop the caches.
     pub coherent: bool,
-    /// Whether the second level, which must be a shared one, allocates the lines of a coherent
+    /// True if the second level, which must be a shared one, allocates the lines of a coherent
     /// engine.
     pub allocates: bool,
     /// How long a line takes its port, reads and writes apart: 16 ns for 64 B on 64 bits at 500

@@ -110,7 +110,7 @@ struct DmaWork {
     walk: Option<(Walk, usize)>,
 }
 
-/// What a DMA channel sees as memory, in pages of 4 KiB; what lies behind the last is the first
+/// The memory as a DMA channel sees it, in pages of 4 KiB; what lies behind the last is the first
 /// again.
 #[derive(Clone, Debug, Default)]
 pub struct DevicePages {
@@ -132,14 +132,14 @@ pub struct MemorySystem {
     events: Events<Event>,
     cores: Vec<Vec<Outstanding>>,
     stages: Vec<Stage>,
-    /// Its ports are those of the DRAM channels, and behind them that of the caches.
+    /// The ports are those of the DRAM channels, and behind them that of the caches.
     interconnect: Interconnect,
     transactions: Slab<Transaction>,
     /// Of each transaction, under its number.
     carried: Vec<Carried>,
     memories: Vec<Memory>,
     engines: Vec<Engine>,
-    /// Of each engine's channels: the pages of what the channel sees as memory.
+    /// The pages of memory as each channel of an engine sees them.
     pages: Vec<Vec<DevicePages>>,
     dma_work: Slab<DmaWork>,
     tbus: Vec<Tbu>,

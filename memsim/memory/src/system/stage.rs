@@ -103,7 +103,7 @@ impl Stage {
         self.queues[queue].push_back(miss);
     }
 
-    /// How many more lines of any one DMA engine it takes.
+    /// The number of further lines of any one DMA engine that it takes.
     pub fn device_room(&self) -> usize {
         let devices = self.queues[self.cores..].iter();
         DEVICE_LINES.saturating_sub(devices.map(VecDeque::len).max().unwrap_or(0))

@@ -46,7 +46,7 @@ pub struct EngineSettings {
     /// Bytes of a piece's descriptors.
     descriptor: u64,
     coherent: bool,
-    /// Whether the shared L2 allocates the lines of a coherent engine.
+    /// True if the shared L2 allocates the lines of a coherent engine.
     #[serde(default)]
     allocates: bool,
     /// The unit that translates its addresses.
