@@ -97,7 +97,9 @@ pub mod time;
 mod units;
 pub mod verdict;
 
-pub use planning::{Choices, Conflict, Plan, PlanError, PlanOptions, VmChoice, plan};
+pub use planning::{
+    Choices, Conflict, CoreChoice, Plan, PlanError, PlanOptions, ServerChoice, VmChoice, plan,
+};
 pub use system::{CheckRules, Options, Report, analyze, check};
 pub use units::{Bytes, BytesPerSec, HalfNanos, Nanos};
 pub use verdict::Verdict;

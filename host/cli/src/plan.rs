@@ -14,22 +14,26 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use std::{fmt::Write as _, io::Write, path::PathBuf};
 use weir_analysis::{
-    Bytes, BytesPerSec, Choices, Conflict, Nanos, PlanError, PlanOptions, Report,
+    Bytes, BytesPerSec, Choices, Conflict, CoreChoice, Nanos, PlanError, PlanOptions, Report,
+    ServerChoice,
     verdict::{Missing, Verdict},
 };
 use weir_model::{Faults, SystemFile};
 use weir_report::{paragraph, versioned};
 
-/// Chooses what a system file leaves open: colors, banks, memory budgets, DMA bandwidth and chunk.
-/// All its demands hold then, and best effort is left the most memory bandwidth; `weir analyze`
-/// proves it.
+/// Chooses what a system file leaves open: schedules of shared cores, colors, banks, memory budgets,
+/// DMA bandwidth and chunk. All its demands hold then, and best effort is left the most memory
+/// bandwidth; `weir analyze` proves it.
 ///
 /// The result is the input with the choices written into it, comments kept. Demands are
 /// `criticality`, `memory_budget = { required = .. }`, `working_set`, `[[vm.task]]` and `[[flow]]`;
 /// values in the file are kept. If demands conflict, a minimal set that conflicts is named,
 /// with what there is too little of.
 ///
-/// Budgets are the least in which all tasks hold, also where a task waits for a replenishment of
+/// A core in the `cpus` of several VMs that has no `[[core]]` gets servers of fixed priority: the
+/// least with which the tasks and flows of each VM hold, and the rest for VMs without demands.
+///
+/// Memory budgets are the least in which all tasks hold, also where a task waits for a replenishment of
 /// its VM's budget, and best effort gets the most that leaves the tasks in time. No budget is
 /// larger than what the memory takes (`[saturation]`) or the VM's cores can use in the period.
 #[derive(Debug, clap::Args)]
@@ -183,6 +187,14 @@ pub fn run(arguments: &PlanArguments, environment: &Environment) -> Result {
 fn summary(choices: &Choices) -> String {
     let mut text = String::new();
     // Writing to a string does not fail.
+    for CoreChoice { id, servers } in &choices.cores {
+        let server = |server: &ServerChoice| {
+            let (budget, period) = (Nanos(server.budget_ns), Nanos(server.period_ns));
+            format!("{} {budget} in {period}", server.vm)
+        };
+        let servers: Vec<_> = servers.iter().map(server).collect();
+        let _ = writeln!(text, "core {id}: {}", servers.join(", "));
+    }
     for vm in &choices.vms {
         if let Some((budget, period)) = vm.budget.zip(vm.period_ns.map(Nanos)) {
             let _ = writeln!(text, "{}: {budget} accesses in {period}", vm.name);

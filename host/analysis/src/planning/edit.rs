@@ -1,19 +1,65 @@
 //! Writes choices into the text of a file, and changes nothing else.
 
-use super::{Choice, board::is_best_effort, problem::sharers};
-use toml_edit::{DocumentMut, InlineTable, Item, Table, TableLike, value};
+use super::{Choice, CoreChoice, ServerChoice, board::is_best_effort, problem::sharers};
+use crate::Nanos;
+use std::fmt::Write as _;
+use toml_edit::{ArrayOfTables, DocumentMut, InlineTable, Item, Table, TableLike, Value, value};
 use weir_model::Timing;
 
-/// Returns the text with the choices.
-pub fn write(text: &str, timing: &Timing, choice: &Choice) -> Result<String, String> {
+/// Returns the text after a change of its tables. What was not changed keeps its form.
+fn edited(
+    text: &str,
+    change: impl FnOnce(&mut DocumentMut) -> Result<(), String>,
+) -> Result<String, String> {
     let mark = if text.starts_with(BYTE_ORDER_MARK) { BYTE_ORDER_MARK } else { "" };
     let body = &text[mark.len()..];
     let mut document: DocumentMut = body.parse().map_err(|error| format!("{error}"))?;
+    change(&mut document)?;
+    Ok(format!("{mark}{}", with_ends_of(body, &document.to_string())))
+}
+
+/// Returns the text with schedules of cores.
+pub fn schedules(text: &str, cores: &[CoreChoice]) -> Result<String, String> {
+    edited(text, |document| {
+        let all = document.entry("core").or_insert(Item::ArrayOfTables(ArrayOfTables::new()));
+        for core in cores {
+            let mut servers = String::new();
+            for ServerChoice { vm, budget_ns, period_ns } in &core.servers {
+                let (budget, period) = (Nanos(*budget_ns), Nanos(*period_ns));
+                // Writing to a string does not fail.
+                let _ = write!(
+                    servers,
+                    "\n    {{ vm = {vm:?}, budget = \"{budget}\", period = \"{period}\" }},"
+                );
+            }
+            let schedule = format!("{{ kind = \"fixed-priority\", servers = [{servers}\n] }}");
+            let schedule: Value = schedule.parse().map_err(|error| format!("{error}"))?;
+            let id = i64::try_from(core.id).map_err(|error| error.to_string())?;
+            let mut table = Table::new();
+            table.insert("id", value(id));
+            table.insert("schedule", Item::Value(schedule));
+            match &mut *all {
+                Item::ArrayOfTables(tables) => tables.push(table),
+                Item::Value(Value::Array(list)) => list.push(table.into_inline_table()),
+                _ => return Err("`core` is no list of tables".to_owned()),
+            }
+        }
+        Ok(())
+    })
+}
+
+/// Returns the text with the choices.
+pub fn write(text: &str, timing: &Timing, choice: &Choice) -> Result<String, String> {
+    edited(text, |document| values(document, timing, choice))
+}
+
+/// Writes the choices but schedules.
+fn values(document: &mut DocumentMut, timing: &Timing, choice: &Choice) -> Result<(), String> {
     let period = timing.saturation.as_ref().map(|saturation| saturation.period.to_string());
     let listed = document.get("vm").is_some();
     for (position, (vm, share)) in timing.vms.iter().zip(&choice.setting.shares).enumerate() {
         if let (Some(board), false) = (&choice.board, is_best_effort(vm)) {
-            let table = table_of(&mut document, position, listed, &vm.name)?;
+            let table = table_of(document, position, listed, &vm.name)?;
             table.insert("colors", value(numbers(share.colors)));
             if board.banks.is_some() {
                 table.insert("banks", value(numbers(share.banks)));
@@ -27,7 +73,7 @@ pub fn write(text: &str, timing: &Timing, choice: &Choice) -> Result<String, Str
         }
         let budget = share.budget / sharers(vm);
         let budget = i64::try_from(budget).map_err(|error| error.to_string())?;
-        let table = table_of(&mut document, position, listed, &vm.name)?;
+        let table = table_of(document, position, listed, &vm.name)?;
         if !table.contains_key("memory_budget") {
             table.insert("memory_budget", value(InlineTable::new()));
         }
@@ -50,7 +96,7 @@ pub fn write(text: &str, timing: &Timing, choice: &Choice) -> Result<String, Str
             dma.insert("chunk", value(chunk.to_string()));
         }
     }
-    Ok(format!("{mark}{}", with_ends_of(body, &document.to_string())))
+    Ok(())
 }
 
 /// The mark that some editors put at the beginning of a file.
@@ -104,8 +150,7 @@ fn table_of<'a>(
     name: &str,
 ) -> Result<&'a mut dyn TableLike, String> {
     if !listed {
-        let vms =
-            document.entry("vm").or_insert(Item::ArrayOfTables(toml_edit::ArrayOfTables::new()));
+        let vms = document.entry("vm").or_insert(Item::ArrayOfTables(ArrayOfTables::new()));
         if let Some(vms) = vms.as_array_of_tables_mut() {
             let mut table = Table::new();
             table.insert("name", value(name));
@@ -120,7 +165,7 @@ fn table_of<'a>(
         Item::Value(list) => list
             .as_array_mut()
             .and_then(|list| list.get_mut(position))
-            .and_then(toml_edit::Value::as_inline_table_mut)
+            .and_then(Value::as_inline_table_mut)
             .map(|table| table as &mut dyn TableLike),
         _ => None,
     };

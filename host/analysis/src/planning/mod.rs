@@ -1,9 +1,10 @@
 //! Planning: chooses what a system file leaves open, and proves the choice by the analysis.
 //!
 //! `problem` has the input of the search, which `board` counts colors and banks for; `obstacle`
-//! finds budgets that cannot be chosen. `search` and `budgets` find the best setting and ask
-//! `judge`, which analyzes the file with what is being tried. `edit` writes the choices into the
-//! text, and `refusal` explains why there is no plan.
+//! finds budgets that cannot be chosen. `schedules` chooses the schedules of shared cores, before
+//! everything else. `search` and `budgets` find the best setting and ask `judge`, which analyzes the
+//! file with what is being tried. `edit` writes the choices into the text, and `refusal` explains
+//! why there is no plan.
 
 mod board;
 mod budgets;
@@ -12,6 +13,7 @@ mod judge;
 mod obstacle;
 mod problem;
 mod refusal;
+mod schedules;
 mod search;
 #[cfg(test)]
 mod tests;
@@ -38,6 +40,7 @@ use weir_model::{
 };
 
 pub use refusal::{Conflict, Shortage};
+pub use schedules::{CoreChoice, ServerChoice};
 
 /// How to plan.
 #[derive(Clone, Copy)]
@@ -78,6 +81,8 @@ pub struct Plan {
 /// The choices of a plan. Serialized it is the key `plan` of `weir plan --json`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Choices {
+    /// The schedules of shared cores that were chosen.
+    pub cores: Vec<CoreChoice>,
     /// The values of each VM: its budget, chosen or kept, and the colors and banks that were
     /// chosen.
     pub vms: Vec<VmChoice>,
@@ -149,12 +154,13 @@ impl From<Faults> for PlanError {
     }
 }
 
-/// Chooses what a system file leaves open - colors, banks, memory budgets, DMA bandwidth and chunk
-/// size - so that all demands of the file hold and best effort gets the most memory bandwidth, and
-/// proves it by [`analyze`].
+/// Chooses what a system file leaves open - schedules, colors, banks, memory budgets, DMA bandwidth
+/// and chunk size - so that all demands of the file hold and best effort gets the most memory
+/// bandwidth, and proves it by [`analyze`].
 ///
 /// Demands are `criticality`, `working_set`, tasks, flows and the bandwidth that a VM requires.
-/// Values in the file are kept. Open is a `memory_budget` that is left out or has only
+/// Values in the file are kept. Open is the schedule of a core that is in the `cpus` of several VMs
+/// and has no `[[core]]`: it becomes servers of fixed priority. Open is also a `memory_budget` that is left out or has only
 /// `required`, `colors` and `banks` that are left out for a VM with `working_set`, and `bandwidth`
 /// and `chunk` of `[dma]`. Budgets are chosen only if the saturation of the memory is known
 /// (`[saturation]`, or a platform that has it, such as `zcu102`); [`Plan::left_out`] reports what
@@ -194,21 +200,55 @@ impl From<Faults> for PlanError {
 ///
 /// Why there is no plan.
 pub fn plan(file: &SystemFile, options: &PlanOptions) -> Result<Plan, PlanError> {
+    let mut conflict = None;
+    for slack in SLACKS {
+        let cores = match schedules::choose(file.timing(), slack, options) {
+            Ok(cores) if cores.is_empty() => return plan_values(file, options, Vec::new()),
+            Ok(cores) => schedules::choices(file.timing(), &cores),
+            Err(refused) => return Err(conflict.unwrap_or(refused)),
+        };
+        let text = edit::schedules(file.text(), &cores);
+        let scheduled = file.with_text(&text.map_err(|error| not_edited(file, &error))?)?;
+        match plan_values(&scheduled, options, cores) {
+            // Budgets that are open make tasks longer than the schedules were chosen for.
+            Err(PlanError::Conflict(found)) => {
+                conflict.get_or_insert(PlanError::Conflict(found));
+            }
+            planned => return planned,
+        }
+    }
+    Err(conflict.unwrap_or(PlanError::GaveUp))
+}
+
+/// The factors, in percent, by which schedules are chosen for longer tasks if the memory budgets
+/// that follow make tasks late.
+const SLACKS: [u64; 4] = [100, 125, 160, 200];
+
+/// Returns the error about a file that cannot be edited.
+fn not_edited(file: &SystemFile, error: &str) -> PlanError {
+    let timing = file.timing();
+    let place = timing.vms.first().map(|vm| vm.place.clone()).unwrap_or_default();
+    let help = "write each VM as a [[vm]] table, and each core as a [[core]] table";
+    let message = format!("the system: the file cannot be edited: {error}");
+    Faults(vec![timing.fault(Code::PlanBudget, &place, message, help)]).into()
+}
+
+/// Chooses what a file with schedules leaves open.
+fn plan_values(
+    file: &SystemFile,
+    options: &PlanOptions,
+    cores: Vec<CoreChoice>,
+) -> Result<Plan, PlanError> {
     let timing = file.timing();
     let choice = choose(timing, file.text(), options)?;
-    let planned = edit::write(file.text(), timing, &choice).map_err(|error| {
-        let place = timing.vms.first().map(|vm| vm.place.clone()).unwrap_or_default();
-        let help = "write each VM as a [[vm]] table";
-        let message = format!("the system: the file cannot be edited: {error}");
-        Faults(vec![timing.fault(Code::PlanBudget, &place, message, help)])
-    })?;
-    let file = file.with_text(&planned)?;
+    let planned = edit::write(file.text(), timing, &choice);
+    let file = file.with_text(&planned.map_err(|error| not_edited(file, &error))?)?;
     file.timing().check_budgets()?;
     let report = analyze(&file, &Options { effort: EFFORT, ..Options::default() })?;
     if report.verdict == Some(Verdict::DoesNotHold) {
         return Err(Faults(report.refused()).into());
     }
-    let choices = choices(file.timing(), &choice);
+    let choices = Choices { cores, ..choices(file.timing(), &choice) };
     let mut left_out: Vec<String> =
         left_out(file.timing()).into_iter().map(str::to_owned).collect();
     left_out.extend(report.memory.iter().flat_map(|memory| memory.notes.iter().cloned()));
@@ -240,6 +280,7 @@ fn choices(timing: &Timing, choice: &Choice) -> Choices {
     let bandwidth =
         |known: &Saturation| Budget { accesses, period: known.period }.bandwidth(known.line).0;
     Choices {
+        cores: Vec::new(),
         vms: vms.collect(),
         chunk: choice.setting.chunk.map(|chunk| chunk.0),
         dma_bandwidth: choice.setting.dma.0,

@@ -47,6 +47,20 @@ impl Shortage {
         Self { what, unit, asked: Some(asked), have, missing: Some(missing), text }
     }
 
+    /// Returns what servers need of a core: `asked` ns of each ms, if each of them has a budget.
+    pub(super) fn of_core(core: u64, asked: Option<u64>, parts: &str) -> Self {
+        let (what, have) = (format!("core {core}"), 1_000_000);
+        let missing = asked.and_then(|asked| asked.checked_sub(have));
+        let text = match (asked, missing) {
+            (Some(asked), Some(_)) => {
+                format!("{what}: {parts}: together {} of each ms", Nanos(asked))
+            }
+            (Some(_), None) => format!("{what}: {parts}, but they have no servers together"),
+            (None, _) => format!("{what}: {parts}"),
+        };
+        Self { what, unit: "ns of each ms", asked, have, missing, text }
+    }
+
     /// Explains the numbers by `why` instead.
     fn because(mut self, why: &str) -> Self {
         let missing = self.missing.unwrap_or(0);

@@ -36,6 +36,7 @@ pub(crate) use flows::{FlowsInput, GaveUp, hold, least};
 pub(crate) use limits::{Limits, forgiven, saturation};
 pub(crate) use regulation::regulation;
 pub(crate) use report::analyze_timing;
+pub(crate) use supply::{guaranteed, is_kept};
 pub(crate) use tasks::tasks;
 
 use serde::Serializer;

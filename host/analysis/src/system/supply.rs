@@ -60,8 +60,14 @@ pub(super) fn core_of_flows(timing: &Timing, entity: Entity) -> Option<&SharedCo
     timing.cores.iter().find(is_its)
 }
 
+/// Returns whether EL2 can keep the schedule of a shared core: the budgets of all its servers.
+pub(crate) fn is_kept(timing: &Timing, core: &SharedCore) -> bool {
+    let first = core.schedule.entities().first().copied();
+    first.is_some_and(|entity| vm_schedule(timing, core, entity).is_ok())
+}
+
 /// Returns the linear lower bound on the supply of `entity` on a shared core, less `polls`.
-pub(super) fn guaranteed(
+pub(crate) fn guaranteed(
     timing: &Timing,
     core: &SharedCore,
     entity: Entity,
@@ -525,7 +531,10 @@ pub(super) fn unshared(timing: &Timing, entity: Entity, core: Option<u64>) -> Op
             "add [[core]] with its `id` and a `schedule` that names both, or give [broker] `cpus` \
              another core"
         }
-        Entity::Vm(_) => "add [[core]] with its `id` and a `schedule` that names both",
+        Entity::Vm(_) => {
+            "add [[core]] with its `id` and a `schedule` that names both, or let `weir plan` choose \
+             it"
+        }
     };
     let [first, second] = [first, second].map(|entity| entity.title(timing));
     let message = format!("core {core}: {first} and {second} share it without a schedule");

@@ -11,6 +11,7 @@ use super::{
     regulation::vcpus,
     supply::{
         back, closest_polling, part, polled, polling, runs, share, supply_for, supply_on, switches,
+        unshared,
     },
 };
 use crate::{
@@ -102,6 +103,14 @@ fn platform_name(timing: &Timing) -> &str {
 ///
 /// The faults that prevent the analysis.
 pub fn analyze(timing: &Timing) -> Result<Option<TimeReport>, Vec<Fault>> {
+    let unshared = |core: u64| {
+        let vm = timing.vms.iter().position(|vm| vm.cpus.contains(&core))?;
+        unshared(timing, Entity::Vm(vm), Some(core))
+    };
+    let open: Vec<Fault> = timing.open_cores().into_iter().filter_map(unshared).collect();
+    if !open.is_empty() {
+        return Err(open);
+    }
     let idle = timing.vms.iter().all(|vm| vm.tasks.is_empty());
     if timing.cores.is_empty() && idle && timing.lines.iter().all(|line| line.deadline.is_none()) {
         return Ok(None);

@@ -8,6 +8,7 @@ mod engine;
 mod missing;
 mod plans;
 mod rules;
+mod schedules;
 mod suggestions;
 mod support;
 mod texts;

@@ -357,7 +357,8 @@ fn every_verb_goes_by_the_same_rules() {
         assert_eq!(planning.is_err(), wrong, "{name}: {planning:?}");
         if wrong {
             assert_eq!(analyze(&text).0, Some(DoesNotHold), "{name}");
-            plan(&text).unwrap_err();
+            // Of a core that two VMs share, a plan chooses the schedule.
+            assert_eq!(plan(&text).is_ok(), name == "one core twice", "{name}");
         }
     }
 }

@@ -313,7 +313,7 @@ impl Checker<'_> {
             }
             Some(_) => {}
             None => {
-                if let Some(owner) = taken(core.value as u8) {
+                if let Some(owner) = taken(core.value as u8).filter(|_| !self.is_analyzed) {
                     let message =
                         format!("core {}: given to {} and to the broker", core.value, owner);
                     let fault = self.fault(Code::CoreTaken, &core.span, message).label("here");

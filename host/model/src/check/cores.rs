@@ -73,7 +73,7 @@ impl Checker<'_> {
                     let fault = self.unknown_core(&format!("{name}: `cpus`"), core, platform);
                     self.faults.push(fault);
                 }
-                let shared = timing.is_shared_core(core.value);
+                let shared = self.is_analyzed || timing.is_shared_core(core.value);
                 let before = taken.get(&core.value).filter(|(_, owner)| !shared || *owner == name);
                 if let Some((first, owner)) = before {
                     let message = format!("core {}: given to {owner} and to {name}", core.value);
@@ -85,8 +85,8 @@ impl Checker<'_> {
                         format!("a core runs one vCPU of a VM{free}")
                     } else {
                         format!(
-                            "a core runs one vCPU, unless a schedule shares it: [[core]] with id = \
-                             {}{free}",
+                            "a core runs one vCPU, unless a schedule shares it: write [[core]] with \
+                             id = {}, or let `weir plan` choose the schedule{free}",
                             core.value
                         )
                     };

@@ -121,8 +121,9 @@ fn check_for(
     if purpose != Purpose::Analyze || is_complete {
         faults.0.append(&mut absent.0);
     }
-    let mut checker = Checker { file, faults, directory, catalog, platform: None };
-    if purpose == Purpose::Analyze && !is_complete {
+    let is_analyzed = purpose == Purpose::Analyze;
+    let mut checker = Checker { file, faults, directory, catalog, platform: None, is_analyzed };
+    if is_analyzed && !is_complete {
         let timing = checker.incomplete(&raw, timing, true);
         return checker.faults.into_result(Checked::Incomplete(Box::new(timing)));
     }
@@ -174,7 +175,11 @@ fn check_for(
             } else {
                 system.regulations = regulation::regulate(&system, &mut faults);
             }
-            faults.into_result(Checked::Complete(Box::new(system)))
+            if system.timing.open_cores().is_empty() {
+                faults.into_result(Checked::Complete(Box::new(system)))
+            } else {
+                faults.into_result(Checked::Incomplete(Box::new(system.timing)))
+            }
         }
         // Without a platform at least that is a fault.
         None => Err(Faults(faults.sorted())),
@@ -220,6 +225,8 @@ struct Checker<'a> {
     directory: &'a Path,
     catalog: &'a Catalog,
     platform: Option<Platform>,
+    /// True if the file may leave out what a build needs, such as the schedule of a shared core.
+    is_analyzed: bool,
 }
 
 impl Checker<'_> {
@@ -257,7 +264,9 @@ impl Checker<'_> {
             let Parsed { raw, timing, faults, .. } = parse(&file)?;
             let directory = path.parent().unwrap_or(Path::new(""));
             let catalog = self.catalog;
-            let mut checker = Checker { file: &file, faults, directory, catalog, platform: None };
+            let is_analyzed = self.is_analyzed;
+            let mut checker =
+                Checker { file: &file, faults, directory, catalog, platform: None, is_analyzed };
             let timing = checker.incomplete(&raw, timing, false);
             checker.faults.into_result(timing)
         });

@@ -338,6 +338,18 @@ impl Timing {
         self.cores.iter().any(|shared| shared.id == core) || unread()
     }
 
+    /// The cores that several VMs, or a VM and the broker, share without a schedule.
+    #[must_use]
+    pub fn open_cores(&self) -> Vec<u64> {
+        let mut cores: Vec<_> = self.vms.iter().flat_map(|vm| vm.cpus.iter().copied()).collect();
+        cores.extend(self.broker);
+        cores.sort_unstable();
+        let shared = cores.windows(2).filter(|pair| pair[0] == pair[1]).map(|pair| pair[0]);
+        let mut open: Vec<_> = shared.filter(|core| !self.is_shared_core(*core)).collect();
+        open.dedup();
+        open
+    }
+
     /// Whether a VM is on a core that has a schedule.
     pub(crate) fn is_shared(&self, vm: usize) -> bool {
         let cpus = self.vms.get(vm).map_or(&[][..], |vm| &vm.cpus);
