@@ -98,7 +98,8 @@ mod units;
 pub mod verdict;
 
 pub use planning::{
-    Choices, Conflict, CoreChoice, Plan, PlanError, PlanOptions, ServerChoice, VmChoice, plan,
+    Choices, Conflict, CoreChoice, Plan, PlanError, PlanOptions, ScheduleChoice, ServerChoice,
+    SlotChoice, VmChoice, plan,
 };
 pub use system::{CheckRules, Options, Report, analyze, check};
 pub use units::{Bytes, BytesPerSec, HalfNanos, Nanos};

@@ -15,7 +15,7 @@ use serde::Serialize;
 use std::{fmt::Write as _, io::Write, path::PathBuf};
 use weir_analysis::{
     Bytes, BytesPerSec, Choices, Conflict, CoreChoice, Nanos, PlanError, PlanOptions, Report,
-    ServerChoice,
+    ScheduleChoice,
     verdict::{Missing, Verdict},
 };
 use weir_model::{Faults, SystemFile};
@@ -30,8 +30,9 @@ use weir_report::{paragraph, versioned};
 /// values in the file are kept. If demands conflict, a minimal set that conflicts is named,
 /// with what there is too little of.
 ///
-/// A core in the `cpus` of several VMs that has no `[[core]]` gets servers of fixed priority: the
-/// least with which the tasks and flows of each VM hold, and the rest for VMs without demands.
+/// A core in the `cpus` of several VMs that has no `[[core]]` gets servers of fixed priority, or a
+/// time table where these do not fit: the least time with which the tasks and flows of each VM hold,
+/// and the rest for VMs without demands.
 ///
 /// Memory budgets are the least in which all tasks hold, also where a task waits for a replenishment of
 /// its VM's budget, and best effort gets the most that leaves the tasks in time. No budget is
@@ -187,13 +188,21 @@ pub fn run(arguments: &PlanArguments, environment: &Environment) -> Result {
 fn summary(choices: &Choices) -> String {
     let mut text = String::new();
     // Writing to a string does not fail.
-    for CoreChoice { id, servers } in &choices.cores {
-        let server = |server: &ServerChoice| {
-            let (budget, period) = (Nanos(server.budget_ns), Nanos(server.period_ns));
-            format!("{} {budget} in {period}", server.vm)
+    for CoreChoice { id, schedule } in &choices.cores {
+        let of =
+            |vm: &str, time: u64, period: u64| format!("{vm} {} in {}", Nanos(time), Nanos(period));
+        let (times, how): (Vec<_>, _) = match schedule {
+            ScheduleChoice::FixedPriority { servers } => {
+                let times = servers.iter();
+                let times = times.map(|it| of(&it.vm, it.budget_ns, it.period_ns));
+                (times.collect(), "by falling priority")
+            }
+            ScheduleChoice::Table { major_frame_ns, slots } => {
+                let times = slots.iter().map(|slot| of(&slot.vm, slot.length_ns, *major_frame_ns));
+                (times.collect(), "by a time table")
+            }
         };
-        let servers: Vec<_> = servers.iter().map(server).collect();
-        let _ = writeln!(text, "core {id}: {}", servers.join(", "));
+        let _ = writeln!(text, "core {id}: {}, {how}", times.join(", "));
     }
     for vm in &choices.vms {
         if let Some((budget, period)) = vm.budget.zip(vm.period_ns.map(Nanos)) {

@@ -1,8 +1,10 @@
 //! Writes choices into the text of a file, and changes nothing else.
 
-use super::{Choice, CoreChoice, ServerChoice, board::is_best_effort, problem::sharers};
+use super::{
+    Choice, CoreChoice, ScheduleChoice, ServerChoice, SlotChoice, board::is_best_effort,
+    problem::sharers,
+};
 use crate::Nanos;
-use std::fmt::Write as _;
 use toml_edit::{ArrayOfTables, DocumentMut, InlineTable, Item, Table, TableLike, Value, value};
 use weir_model::Timing;
 
@@ -23,16 +25,7 @@ pub fn schedules(text: &str, cores: &[CoreChoice]) -> Result<String, String> {
     edited(text, |document| {
         let all = document.entry("core").or_insert(Item::ArrayOfTables(ArrayOfTables::new()));
         for core in cores {
-            let mut servers = String::new();
-            for ServerChoice { vm, budget_ns, period_ns } in &core.servers {
-                let (budget, period) = (Nanos(*budget_ns), Nanos(*period_ns));
-                // Writing to a string does not fail.
-                let _ = write!(
-                    servers,
-                    "\n    {{ vm = {vm:?}, budget = \"{budget}\", period = \"{period}\" }},"
-                );
-            }
-            let schedule = format!("{{ kind = \"fixed-priority\", servers = [{servers}\n] }}");
+            let schedule = text_of(&core.schedule);
             let schedule: Value = schedule.parse().map_err(|error| format!("{error}"))?;
             let id = i64::try_from(core.id).map_err(|error| error.to_string())?;
             let mut table = Table::new();
@@ -46,6 +39,33 @@ pub fn schedules(text: &str, cores: &[CoreChoice]) -> Result<String, String> {
         }
         Ok(())
     })
+}
+
+/// Returns a schedule as a system file writes it.
+fn text_of(schedule: &ScheduleChoice) -> String {
+    let lines = |lines: Vec<String>| {
+        let lines = lines.iter().map(|line| format!("\n    {{ {line} }},"));
+        lines.collect::<String>()
+    };
+    match schedule {
+        ScheduleChoice::FixedPriority { servers } => {
+            let servers = servers.iter().map(|ServerChoice { vm, budget_ns, period_ns }| {
+                let (budget, period) = (Nanos(*budget_ns), Nanos(*period_ns));
+                format!("vm = {vm:?}, budget = \"{budget}\", period = \"{period}\"")
+            });
+            let servers = lines(servers.collect());
+            format!("{{ kind = \"fixed-priority\", servers = [{servers}\n] }}")
+        }
+        ScheduleChoice::Table { major_frame_ns, slots } => {
+            let frame = Nanos(*major_frame_ns);
+            let slots = slots.iter().map(|SlotChoice { vm, start_ns, length_ns }| {
+                let (start, length) = (Nanos(*start_ns), Nanos(*length_ns));
+                format!("vm = {vm:?}, start = \"{start}\", length = \"{length}\"")
+            });
+            let slots = lines(slots.collect());
+            format!("{{ kind = \"table\", major_frame = \"{frame}\", slots = [{slots}\n] }}")
+        }
+    }
 }
 
 /// Returns the text with the choices.

@@ -40,7 +40,7 @@ use weir_model::{
 };
 
 pub use refusal::{Conflict, Shortage};
-pub use schedules::{CoreChoice, ServerChoice};
+pub use schedules::{CoreChoice, ScheduleChoice, ServerChoice, SlotChoice};
 
 /// How to plan.
 #[derive(Clone, Copy)]
@@ -160,7 +160,8 @@ impl From<Faults> for PlanError {
 ///
 /// Demands are `criticality`, `working_set`, tasks, flows and the bandwidth that a VM requires.
 /// Values in the file are kept. Open is the schedule of a core that is in the `cpus` of several VMs
-/// and has no `[[core]]`: it becomes servers of fixed priority. Open is also a `memory_budget` that is left out or has only
+/// and has no `[[core]]`: it becomes servers of fixed priority, or a time
+/// table. Open is also a `memory_budget` that is left out or has only
 /// `required`, `colors` and `banks` that are left out for a VM with `working_set`, and `bandwidth`
 /// and `chunk` of `[dma]`. Budgets are chosen only if the saturation of the memory is known
 /// (`[saturation]`, or a platform that has it, such as `zcu102`); [`Plan::left_out`] reports what

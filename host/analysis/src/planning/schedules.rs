@@ -1,10 +1,14 @@
 //! Chooses the schedules of cores that several VMs share and that have none: a server of fixed
-//! priority for each VM, and for the broker if it runs there.
+//! priority for each VM, and for the broker if it runs there, or else a time table.
 //!
 //! VMs with demands come first, by their shortest deadline. Each of them gets the server that takes
 //! the least part of the core with which its tasks hold below the servers before it. A VM in a flow
 //! also gets a floor, and a period that divides the flow's deadline: the search raises the floor
 //! and shortens the period until the flows hold. VMs without a demand divide the rest.
+//!
+//! A server can be late by the time that those before it take, so that a VM can wait for two of its
+//! gaps. Slots of a time table do not move, so where servers do not fit, a table with one slot of
+//! each VM can.
 
 use super::{PlanError, PlanOptions, refusal::Conflict};
 use crate::{
@@ -26,8 +30,26 @@ use weir_model::{
 pub struct CoreChoice {
     /// The number of the core.
     pub id: u64,
-    /// Its servers by falling priority.
-    pub servers: Vec<ServerChoice>,
+    /// Its schedule.
+    pub schedule: ScheduleChoice,
+}
+
+/// A schedule that was chosen.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum ScheduleChoice {
+    /// Servers of fixed priority.
+    FixedPriority {
+        /// The servers by falling priority.
+        servers: Vec<ServerChoice>,
+    },
+    /// A time table.
+    Table {
+        /// The time after which it repeats, in ns.
+        major_frame_ns: u64,
+        /// The slots in order.
+        slots: Vec<SlotChoice>,
+    },
 }
 
 /// A server of fixed priority that was chosen.
@@ -39,6 +61,17 @@ pub struct ServerChoice {
     pub budget_ns: u64,
     /// The period in ns.
     pub period_ns: u64,
+}
+
+/// A slot of a time table that was chosen.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct SlotChoice {
+    /// The VM, or "broker".
+    pub vm: String,
+    /// The start in the major frame, in ns.
+    pub start_ns: u64,
+    /// The length in ns.
+    pub length_ns: u64,
 }
 
 /// The period of the server of a VM without a demand.
@@ -63,7 +96,35 @@ const FLOWS: u64 = 1 << 17;
 /// The unit of utilizations.
 const WHOLE: u64 = 1 << 32;
 
+/// The time of an entity in each period. In a time table all periods are the frame.
 type Server = (Entity, Nanos, Nanos);
+
+/// The kinds of schedules that are tried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    FixedPriority,
+    Table,
+}
+
+impl Kind {
+    /// Returns a core with these times.
+    fn of(self, id: u64, servers: &[Server]) -> SharedCore {
+        let schedule = match self {
+            Self::FixedPriority => Schedule::FixedPriority { servers: servers.to_vec() },
+            Self::Table => {
+                let mut end = 0;
+                let mut slot = |(entity, length, _): &Server| {
+                    let start = Nanos(end);
+                    end += length.0;
+                    (*entity, start, *length)
+                };
+                let frame = servers.first().map_or(Nanos(1), |server| server.2);
+                Schedule::Table { frame, slots: servers.iter().map(&mut slot).collect() }
+            }
+        };
+        SharedCore { id, schedule, switch: None, place: FilePlace::default() }
+    }
+}
 
 /// The demands of a VM or of the broker on a core.
 #[derive(Clone, Copy, Debug)]
@@ -244,17 +305,31 @@ impl Search<'_> {
         if claims.iter().map(|claim| claim.used).fold(0, u64::saturating_add) >= WHOLE {
             return Err(Stop::None);
         }
-        let servers: Vec<Server> = claims
-            .iter()
-            .map(|claim| {
-                let period = claim.periods(part).first().copied().unwrap_or(REST);
-                (claim.entity, least_budget(timing, core), period)
-            })
-            .collect();
-        let mut tries = TRIES;
-        let timing = RefCell::new(with_core(timing, core));
-        let on = OnCore { search: self, timing, claims: &claims, floor, part };
-        on.place(servers, 0, &mut tries).map(|servers| shared(core, servers))
+        let least = least_budget(timing, core);
+        let with = |period: &dyn Fn(&Claim) -> Nanos| -> Vec<Server> {
+            claims.iter().map(|claim| (claim.entity, least, period(claim))).collect()
+        };
+        let on = |kind| {
+            let timing = RefCell::new(with_core(timing, core));
+            OnCore { search: self, timing, claims: &claims, kind, floor, part }
+        };
+        let first = |claim: &Claim| claim.periods(part).first().copied().unwrap_or(REST);
+        match on(Kind::FixedPriority).place(with(&first), 0, &mut TRIES.clone()) {
+            Err(Stop::None) => {}
+            servers => return servers.map(|servers| Kind::FixedPriority.of(core, &servers)),
+        }
+        let mut frames: Vec<_> = claims.iter().flat_map(|claim| claim.periods(part)).collect();
+        let shortest = claims.iter().filter_map(Claim::deadline).min();
+        frames.retain(|frame| shortest.is_none_or(|shortest| *frame <= shortest));
+        frames.sort_unstable_by_key(|frame| u64::MAX - frame.0);
+        frames.dedup();
+        for frame in frames {
+            match on(Kind::Table).place(with(&|_| frame), 0, &mut TRIES.clone()) {
+                Err(Stop::None) => {}
+                slots => return slots.map(|slots| Kind::Table.of(core, &slots)),
+            }
+        }
+        Err(Stop::None)
     }
 
     /// Returns whether the flows hold at the bandwidth of the file, or at some bandwidth.
@@ -308,7 +383,8 @@ impl Search<'_> {
         for claim in claims.iter().filter(|claim| claim.of_tasks.is_some()) {
             let tried = RefCell::new(with_core(timing, core));
             let claims = &[*claim];
-            let alone = OnCore { search: self, timing: tried, claims, floor: 0, part: 2 };
+            let kind = Kind::FixedPriority;
+            let alone = OnCore { search: self, timing: tried, claims, kind, floor: 0, part: 2 };
             let server = (claim.entity, least, REST);
             let needed = match alone.place(vec![server], 0, &mut 1) {
                 Ok(servers) => servers.first().map(per_milli),
@@ -339,6 +415,7 @@ struct OnCore<'a> {
     /// The file with the servers that are tried; its last core is the one of the search.
     timing: RefCell<Timing>,
     claims: &'a [Claim],
+    kind: Kind,
     /// The least part of the core of a server for flows, in percent.
     floor: u64,
     /// The part of a flow's deadline that is the period of its server.
@@ -353,7 +430,11 @@ impl OnCore<'_> {
             return self.divide(servers, at);
         }
         let mut candidates: Vec<Server> = Vec::new();
-        for period in claim.periods(self.part) {
+        let periods = match self.kind {
+            Kind::FixedPriority => claim.periods(self.part),
+            Kind::Table => vec![servers[at].2],
+        };
+        for period in periods {
             // Only a period with a smaller part of the core than those before is worth a search.
             let most = candidates.last().map_or(period.0, |(_, budget, of)| {
                 let budget = u128::from(budget.0) * u128::from(period.0) / u128::from(of.0);
@@ -417,13 +498,14 @@ impl OnCore<'_> {
     /// Gives the servers from `at` on, which have no demand, equal budgets: the greatest ones with
     /// which all servers can be kept.
     fn divide(&self, mut servers: Vec<Server>, at: usize) -> Result<Vec<Server>, Stop> {
+        let longest = servers[at].2.0 / STEP;
         let mut with = |steps: u64| {
             for server in &mut servers[at..] {
-                (server.1, server.2) = (Nanos(steps * STEP), REST);
+                server.1 = Nanos(steps * STEP);
             }
             self.set(&servers);
         };
-        let most = greatest(self.least_budget().0.div_ceil(STEP)..=REST.0 / STEP, |steps| {
+        let most = greatest(self.least_budget().0.div_ceil(STEP)..=longest, |steps| {
             with(steps);
             self.is_kept()
         })?;
@@ -444,15 +526,20 @@ impl OnCore<'_> {
     /// Puts servers on the core.
     fn set(&self, servers: &[Server]) {
         if let Some(core) = self.timing.borrow_mut().cores.last_mut() {
-            core.schedule = Schedule::FixedPriority { servers: servers.to_vec() };
+            core.schedule = self.kind.of(core.id, servers).schedule;
         }
     }
 
-    /// Returns whether EL2 can keep all servers of the core.
+    /// Returns whether EL2 can keep the core's schedule: all servers, or slots within the frame.
     fn is_kept(&self) -> Result<bool, Stop> {
         self.search.pay(TASKS)?;
         let timing = self.timing.borrow();
-        Ok(timing.cores.last().is_some_and(|core| system::is_kept(&timing, core)))
+        Ok(timing.cores.last().is_some_and(|core| match &core.schedule {
+            Schedule::Table { frame, slots } => {
+                slots.iter().map(|(.., length)| length.0).sum::<u64>() <= frame.0
+            }
+            _ => system::is_kept(&timing, core),
+        }))
     }
 
     /// Returns the long-term guarantee of the core's schedule for `entity`.
@@ -498,36 +585,44 @@ fn greatest(
 
 /// Returns the chosen schedules as a plan shows them.
 pub(super) fn choices(timing: &Timing, cores: &[SharedCore]) -> Vec<CoreChoice> {
-    let servers = |core: &SharedCore| match &core.schedule {
-        Schedule::FixedPriority { servers } => servers
-            .iter()
-            .map(|(entity, budget, period)| ServerChoice {
-                vm: entity.name(timing).to_owned(),
-                budget_ns: budget.0,
-                period_ns: period.0,
-            })
-            .collect(),
-        Schedule::RoundRobin { .. } | Schedule::Table { .. } => Vec::new(),
+    let schedule = |core: &SharedCore| match &core.schedule {
+        Schedule::Table { frame, slots } => Some(ScheduleChoice::Table {
+            major_frame_ns: frame.0,
+            slots: slots
+                .iter()
+                .map(|(entity, start, length)| SlotChoice {
+                    vm: entity.name(timing).to_owned(),
+                    start_ns: start.0,
+                    length_ns: length.0,
+                })
+                .collect(),
+        }),
+        Schedule::FixedPriority { servers } => Some(ScheduleChoice::FixedPriority {
+            servers: servers
+                .iter()
+                .map(|(entity, budget, period)| ServerChoice {
+                    vm: entity.name(timing).to_owned(),
+                    budget_ns: budget.0,
+                    period_ns: period.0,
+                })
+                .collect(),
+        }),
+        Schedule::RoundRobin { .. } => None,
     };
-    cores.iter().map(|core| CoreChoice { id: core.id, servers: servers(core) }).collect()
+    let choice = |core: &SharedCore| Some(CoreChoice { id: core.id, schedule: schedule(core)? });
+    cores.iter().filter_map(choice).collect()
 }
 
 /// Returns the file with one more core, which has no servers yet.
 fn with_core(timing: &Timing, core: u64) -> Timing {
     let mut timing = timing.clone();
-    timing.cores.push(shared(core, Vec::new()));
+    timing.cores.push(Kind::FixedPriority.of(core, &[]));
     timing
-}
-
-/// Returns a core with servers.
-fn shared(id: u64, servers: Vec<Server>) -> SharedCore {
-    let schedule = Schedule::FixedPriority { servers };
-    SharedCore { id, schedule, switch: None, place: FilePlace::default() }
 }
 
 /// Returns a budget of which something is left after the switches that it pays for.
 fn least_budget(timing: &Timing, core: u64) -> Nanos {
-    let sharing = timing.sharing(&shared(core, Vec::new())).unwrap_or_default();
+    let sharing = timing.sharing(&Kind::FixedPriority.of(core, &[])).unwrap_or_default();
     let spent = sharing.switch.0 * 2 + sharing.interrupt.0;
     Nanos((spent + STEP).next_multiple_of(STEP))
 }

@@ -6,7 +6,8 @@ use crate::{
 };
 use proptest::prelude::*;
 use weir_analysis::{
-    CoreChoice, Nanos, PlanError, PlanOptions, ServerChoice, verdict::Verdict::Holds,
+    CoreChoice, Nanos, PlanError, PlanOptions, ScheduleChoice, ServerChoice, SlotChoice,
+    verdict::Verdict::Holds,
 };
 use weir_model::SystemFile;
 
@@ -26,8 +27,32 @@ fn system(vms: &[String]) -> String {
 }
 
 fn servers(cores: &[CoreChoice]) -> &[ServerChoice] {
-    assert_eq!(cores.len(), 1);
-    &cores[0].servers
+    match cores {
+        [CoreChoice { schedule: ScheduleChoice::FixedPriority { servers }, .. }] => servers,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Slots do not move, so a VM waits for one gap and not for two.
+#[test]
+fn where_servers_do_not_fit_a_time_table_does() {
+    let text = system(&[
+        vm("motor", &[("loop", 500, 1000)]),
+        vm("vision", &[("frame", 6000, 20000)]),
+        vm("linux", &[]),
+    ]);
+    let plan = plan(&text).unwrap();
+    assert_eq!(plan.report.verdict, Some(Holds));
+    let [CoreChoice { schedule: ScheduleChoice::Table { slots, major_frame_ns }, .. }] =
+        &plan.choices.cores[..]
+    else {
+        panic!("{:?}", plan.choices.cores)
+    };
+    assert_eq!(slots.iter().map(|slot| slot.length_ns).sum::<u64>() / 1000, major_frame_ns / 1000);
+    let text = plan.file.text();
+    let SlotChoice { length_ns, .. } = slots[0];
+    let less = text.replace(&Nanos(length_ns).to_string(), &Nanos(length_ns - 1000).to_string());
+    assert_ne!((text, analyze(&less).0), (less.as_str(), Some(Holds)));
 }
 
 #[test]
