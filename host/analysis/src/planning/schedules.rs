@@ -339,12 +339,11 @@ impl Search<'_> {
         }
         self.pay(FLOWS)?;
         let effort = Effort(super::EFFORT.0.min(self.left.get()));
-        let (answer, spent) = match timing.dma.bandwidth {
-            Some(bandwidth) => system::hold(timing, bandwidth, effort),
-            None => {
-                let (least, spent) = system::least(timing, effort);
-                (least.map(|least| least.is_some()), spent)
-            }
+        let (answer, spent) = if let Some(bandwidth) = timing.dma.bandwidth {
+            system::hold(timing, bandwidth, effort)
+        } else {
+            let (least, spent) = system::least(timing, effort);
+            (least.map(|least| least.is_some()), spent)
         };
         self.left.set(self.left.get().saturating_sub(spent));
         answer.map_err(|GaveUp| Stop::Spent)
@@ -424,7 +423,12 @@ struct OnCore<'a> {
 
 impl OnCore<'_> {
     /// Returns `servers` with the server of claim `at` and of those behind it chosen.
-    fn place(&self, servers: Vec<Server>, at: usize, tries: &mut u32) -> Result<Vec<Server>, Stop> {
+    fn place(
+        &self,
+        servers: Vec<Server>,
+        at: usize,
+        attempts: &mut u32,
+    ) -> Result<Vec<Server>, Stop> {
         let Some(claim) = self.claims.get(at) else { return Ok(servers) };
         if claim.deadline().is_none() {
             return self.divide(servers, at);
@@ -447,11 +451,11 @@ impl OnCore<'_> {
         }
         // The smallest part is the last one.
         for server in candidates.into_iter().rev() {
-            let Some(left) = tries.checked_sub(1) else { break };
-            *tries = left;
+            let Some(left) = attempts.checked_sub(1) else { break };
+            *attempts = left;
             let mut tried = servers.clone();
             tried[at] = server;
-            match self.place(tried, at + 1, tries) {
+            match self.place(tried, at + 1, attempts) {
                 Err(Stop::None) => {}
                 answer => return answer,
             }

@@ -13,13 +13,11 @@ use weir_model::SystemFile;
 
 /// Returns the table of a VM on core 0 with tasks of these names, times and periods in us.
 fn vm(name: &str, tasks: &[(&str, u64, u64)]) -> String {
-    let mut text = format!("[[vm]]\nname = \"{name}\"\ncpus = [0]\n");
-    for (task, wcet, period) in tasks {
-        text.push_str(&format!(
-            "[[vm.task]]\nname = \"{task}\"\nwcet = \"{wcet}us\"\nperiod = \"{period}us\"\n"
-        ));
-    }
-    text
+    let task = |(task, wcet, period): &(&str, u64, u64)| {
+        format!("[[vm.task]]\nname = \"{task}\"\nwcet = \"{wcet}us\"\nperiod = \"{period}us\"\n")
+    };
+    let tasks: String = tasks.iter().map(task).collect();
+    format!("[[vm]]\nname = \"{name}\"\ncpus = [0]\n{tasks}")
 }
 
 fn system(vms: &[String]) -> String {
