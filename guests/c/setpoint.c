@@ -60,10 +60,12 @@ int main(const void *device_tree)
 		if (releases == seen)
 			continue;
 		seen = releases;
+		weir_section_begin("send");
 		if (weir_stream_send(&stream, &setpoint, sizeof setpoint) == 0)
 			sent++;
 		else
 			missed++;
+		weir_section_end("send");
 		if (stream.state != WEIR_STREAM_OPEN)
 			break;
 	}

@@ -60,6 +60,7 @@
 #define WEIR_SET_BUDGET 0xc6000002
 #define WEIR_HAND_OVER 0xc6000004
 #define WEIR_HAS_DEVICES 0xc6000005
+#define WEIR_MARK 0xc6000008
 #define WEIR_PV_TIME_FEATURES 0xc5000020
 #define WEIR_PV_TIME_ST 0xc5000021
 #define WEIR_HYPERVISOR_UID 0x8600ff01
@@ -191,6 +192,47 @@ static inline int64_t weir_stolen_ns(void)
 
 	return record < 0 ? record : *(volatile int64_t *)(record + 8);
 }
+
+/* ---- Marks in the trace --------------------------------------------------------------------- */
+
+/* The first eight bytes of a name, as marks have it. The compiler computes it for a literal. */
+static inline uint64_t weir_name(const char *text)
+{
+	uint64_t name = 0;
+
+	for (int i = 0; i < 8 && text[i]; i++)
+		name |= (uint64_t)(uint8_t)text[i] << 8 * i;
+	return name;
+}
+
+/*
+ * Marks that an activation of the VM's task `name` in the system file begins. It was released at
+ * `release`, in ticks of the virtual counter; `skipped` further releases have passed since the last
+ * activation and get none of their own. A run judges the task's response times by these marks.
+ */
+static inline void weir_task_release(const char *name, uint64_t release, uint64_t skipped)
+{
+	weir_call(WEIR_MARK, 1 | skipped << 32, weir_name(name), release);
+}
+
+/* Marks that the activation is complete. */
+static inline void weir_task_complete(const char *name)
+{
+	weir_call(WEIR_MARK, 2, weir_name(name), 0);
+}
+
+/* Marks that a section of the program begins and ends, which `weir trace` shows as a slice. */
+static inline void weir_section_begin(const char *name)
+{
+	weir_call(WEIR_MARK, 3, weir_name(name), 0);
+}
+
+static inline void weir_section_end(const char *name)
+{
+	weir_call(WEIR_MARK, 4, weir_name(name), 0);
+}
+
+/* ---- PSCI ----------------------------------------------------------------------------------- */
 
 /* PSCI SYSTEM_OFF: stops the VM for good. */
 __attribute__((noreturn)) static inline void weir_off(void)

@@ -64,6 +64,7 @@ fn the_header_for_c_has_the_numbers_of_weir() {
         ("SET_BUDGET", smccc::SET_BUDGET),
         ("HAND_OVER", smccc::HAND_OVER),
         ("HAS_DEVICES", smccc::HAS_DEVICES),
+        ("MARK", smccc::MARK),
         ("PV_TIME_FEATURES", smccc::PV_TIME_FEATURES),
         ("PV_TIME_ST", smccc::PV_TIME_ST),
         ("HYPERVISOR_UID", smccc::HYPERVISOR_UID),

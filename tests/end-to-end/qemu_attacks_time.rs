@@ -241,3 +241,46 @@ schedule = { kind = "table", major_frame = "1ms", slots = [{ vm = "victim", star
     let resets = outcome.vm("attacker")["resets"].as_u64().expect("a number");
     assert!((restarts..=restarts + 1).contains(&resets), "{resets} resets, {restarts} restarts");
 }
+
+/// A guest on the same core that floods the trace with marks, also of a task with the victim's name,
+/// hides none of the victim's activations, adds none, and no miss is lost.
+#[test]
+fn a_flood_of_marks_hides_no_activation() {
+    for (phase_us, is_late) in [(200, false), (700, true)] {
+        let text = format!(
+            r#"
+platform = "qemu-virt"
+
+[hypervisor]
+heartbeat = "50ms"
+
+[[vm]]
+name = "control"
+cpus = [0]
+memory = "4MiB"
+image = {{ elf = "control", args = "activations=200 report=200 phase_us={phase_us}" }}
+expect = ["control: 200 activations"]
+
+[[vm.task]]
+name = "control"
+wcet = "1us"
+period = "1ms"
+deadline = "100us"
+
+[[vm]]
+name = "storms"
+cpus = [0]
+memory = "4MiB"
+image = {{ elf = "storms", args = "kind=marks" }}
+{SLOTS}"#
+        );
+        let outcome = run_system(&text, &Options::default());
+        let task = &outcome.vm("control")["tasks"][0];
+        let number = |key: &str| task[key].as_u64().unwrap_or_else(|| panic!("{key} of {task}"));
+        assert!((200..=201).contains(&number("activations")), "{task}");
+        assert_eq!(number("misses"), if is_late { number("activations") } else { 0 }, "{task}");
+        assert_eq!(task["verdict"], if is_late { "does-not-hold" } else { "holds" }, "{task}");
+        let calls = outcome.vm("storms")["exits"]["hypercall"].as_u64().expect("a number");
+        assert!(calls > 100_000, "{calls} marks are no flood");
+    }
+}

@@ -123,8 +123,8 @@ fn the_pages_of_runs_are_readable() {
     let file = |name: &str| directory.path().join(name).with_extension("html");
     for (run, name) in [(&good, "good"), (&bad, "failed")] {
         let page = page(&[&run.run], &file(name));
-        // Cores, memory and flows; two events; latencies and responses; a budget; exits.
-        assert_readable(&page, 3 + 2 + 2 + 1 + 1);
+        // Cores, memory and flows; three events; latencies and responses; a budget; exits.
+        assert_readable(&page, 3 + 3 + 2 + 1 + 1);
         assert_pictures(&file(name), name);
         assert!(page.contains("core 0: table, major frame 1ms"));
     }

@@ -133,3 +133,69 @@ memory_budget = { event = "cycles", accesses = 40_000, period = "100us" }
     // A cycle is an instruction, and takes 1 ns.
     assert!(throttled.abs_diff(60_000) < 1000, "{why:#}");
 }
+
+/// A control task and a VM that never sleeps share a core in slots: the longest response of the task
+/// waits for its slot.
+#[test]
+fn an_activation_is_shown_by_its_marks() {
+    let text = r#"
+platform = "qemu-virt"
+
+[[vm]]
+name = "control"
+cpus = [0]
+memory = "4MiB"
+image = { elf = "control", args = "activations=50 report=50 phase_us=700 work_us=50" }
+expect = ["control: 50 activations"]
+
+[[vm.task]]
+name = "control"
+wcet = "60us"
+period = "1ms"
+
+[[vm]]
+name = "other"
+cpus = [0]
+memory = "4MiB"
+image = { elf = "context", args = "rounds=100000000 spin=2000" }
+
+[[core]]
+id = 0
+schedule = { kind = "table", major_frame = "1ms", slots = [
+    { vm = "control", start = "0us", length = "500us" },
+    { vm = "other", start = "500us", length = "500us" },
+] }
+"#;
+    let outcome = run_system(text, &Options::default()).good();
+    let task = &outcome.report["vms"][0]["tasks"][0];
+    let why = valid("why", &printed(&outcome, "why", &["task", "control", "--json"]));
+    assert_whole(&why);
+    assert_eq!(number(&why, "total_ns"), number(task, "observed_max_ns"));
+    assert_eq!(number(&why, "number"), number(task, "max_activation"));
+    assert_eq!(number(&why, "count"), number(task, "activations"));
+    // Released in the slot of the other VM; its own begins with a millisecond, after a switch. One
+    // instruction takes 1 ns.
+    let parts = why["parts"].as_array().expect("parts");
+    let of = |term: &str| -> u64 {
+        parts.iter().filter(|part| part["term"] == term).map(|part| number(part, "ns")).sum()
+    };
+    let until_slot = 1_000_000 - number(&why, "from_ns") % 1_000_000;
+    assert!((300_000..400_000).contains(&until_slot), "{why:#}");
+    assert!((0..6_000).contains(&(of("schedule") - until_slot)), "{why:#}");
+    assert!(of("wcet").abs_diff(50_000) < 1_000, "{why:#}");
+    assert!(parts.iter().any(|part| part["vm"] == "other"), "{why:#}");
+    let arguments = ["task", "control", "--activation", "1", "--json"];
+    let first = valid("why", &printed(&outcome, "why", &arguments));
+    assert_eq!(number(&first, "number"), 1);
+    let trace = printed(&outcome, "trace", &["--kind", "task-release,task-complete", "--json"]);
+    let trace: Value = serde_json::from_str(&trace).expect("JSON");
+    let records = trace["records"].as_array().expect("records");
+    assert!(records.len() as u64 >= 2 * number(task, "activations"));
+    assert!(records.iter().all(|record| record["task"] == "control" && record["vm"] == "control"));
+    let directory = tempfile::tempdir().expect("a directory");
+    let page = directory.path().join("page.html");
+    printed(&outcome, "report", &["--html", page.to_str().expect("UTF-8")]);
+    let page = std::fs::read_to_string(page).expect("a page");
+    let title = format!("task control, activation {} of ", number(&why, "number"));
+    assert!(page.contains(&title), "no time line: {title}");
+}

@@ -120,6 +120,39 @@ impl Origin {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tag(pub(crate) u64);
 
+/// The name of a task or section in a record: the first eight bytes of its UTF-8 form, the first in
+/// bits 7:0, and zeros after its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct MarkName(pub u64);
+
+impl MarkName {
+    /// The bytes of a name that are kept.
+    pub const BYTES: usize = 8;
+
+    /// Returns the name in records of a task or section with this name.
+    #[must_use]
+    pub const fn new(name: &str) -> Self {
+        let (name, mut word, mut at) = (name.as_bytes(), 0, 0);
+        while at < name.len() && at < Self::BYTES {
+            word |= (name[at] as u64) << (8 * at);
+            at += 1;
+        }
+        Self(word)
+    }
+}
+
+impl core::fmt::Display for MarkName {
+    /// Writes the bytes up to the first zero. A guest chooses them freely, so that what is not
+    /// graphic ASCII becomes a question mark.
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        use core::fmt::Write as _;
+        let bytes = self.0.to_le_bytes().into_iter().take_while(|byte| *byte != 0);
+        bytes
+            .map(|byte| if byte.is_ascii_graphic() { byte as char } else { '?' })
+            .try_for_each(|letter| f.write_char(letter))
+    }
+}
+
 /// Declares the kinds: number, name in reports, and the names of detail, count and other, empty
 /// where a kind has none.
 macro_rules! kinds {
@@ -209,6 +242,16 @@ kinds! {
     /// A period ended in which EL2 polled the counter page for the vCPU: the polls, and the time
     /// from when the latest of them was due until it came, in ns.
     Polls = 17, "polls", ["", "polls", "late"];
+    /// A guest marks an activation of a task: the releases that passed without an activation of
+    /// their own since the one before, the task's name ([`MarkName`]), and for how long the
+    /// activation had been released, in ticks.
+    TaskRelease = 18, "task-release", ["skipped", "task", "age"];
+    /// A guest marks the completion of a task's activation: the task's name.
+    TaskComplete = 19, "task-complete", ["", "task", ""];
+    /// A guest marks the beginning of a section of its program: the section's name.
+    SectionBegin = 20, "section-begin", ["", "section", ""];
+    /// A guest marks the end of a section: the section's name.
+    SectionEnd = 21, "section-end", ["", "section", ""];
     /// An interrupt waits for the slot of its VM or for a token: its INTID, the interrupts deferred
     /// so far, and until when in ns if it is masked until then.
     LineDeferred = 24, "line-deferred", ["intid", "deferred", "until"];
@@ -326,6 +369,17 @@ mod tests {
         for (number, accesses) in Accesses::ALL.iter().enumerate() {
             assert_eq!(*accesses as usize, number);
         }
+    }
+
+    #[test]
+    fn a_name_has_eight_bytes_and_no_control_characters() {
+        for (name, text) in
+            [("control", "control"), ("setpoint", "setpoint"), ("setpoints", "setpoint"), ("", "")]
+        {
+            assert_eq!(MarkName::new(name).to_string(), text);
+        }
+        assert_eq!(MarkName(u64::from_le_bytes(*b"a\x1b[ \xffb\0c")).to_string(), "a?[??b");
+        assert_eq!(MarkName::new("ab").0, 0x6261);
     }
 
     #[test]

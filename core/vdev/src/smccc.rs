@@ -43,6 +43,13 @@ calls! {
         /// The broker only: returns whether the DMA engine has moved the bytes.
         FINISH_ENGINE = 0xc600_0007, ["x1 = 1: stop the engine if it has not"]
             -> "x0 = 0: it has, 1: not yet, 2: it failed; or -3";
+        /// Marks a point of the caller's program in the trace; x1 bits 7:0 have the point: 1 and 2
+        /// release and complete an activation of a task, 3 and 4 begin and end a section.
+        MARK = 0xc600_0008,
+            ["x1: the point, and at a release in bits 63:32 the releases without an activation \
+              since the one before; x2: the first 8 bytes of the name of the task or section; x3: \
+              at a release its time by CNTVCT_EL0"]
+            -> "x0 = 0, or -1 if there is no such point";
         /// Returns whether there is stolen time (DEN0057): if the VM shares a core.
         PV_TIME_FEATURES = 0xc500_0020, ["x1: PV_TIME_FEATURES or PV_TIME_ST"] -> "x0 = 0, or -1";
         /// Returns the address of the stolen time of the calling vCPU (DEN0057).
@@ -170,6 +177,8 @@ pub enum Call {
     HandOver(u64),
     /// Return 1 in x0 if the VM has the active devices, otherwise 0.
     HasDevices,
+    /// Record that the program is at this point. x0 is 0.
+    Mark(Mark),
     /// A [`BrokerCall`] by a VM that is not the broker: x0 is [`DENIED`].
     OfBroker,
     /// Return 0 in x0 if the VM has a page with its stolen time, otherwise [`NOT_SUPPORTED`].
@@ -183,6 +192,48 @@ pub enum Call {
     Mitigate(u32),
     /// Return [`NOT_SUPPORTED`] in x0, and count the call.
     Unknown,
+}
+
+/// A point of a guest's program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mark {
+    /// The kind of the point.
+    pub point: Point,
+    /// The name of the task or section: its first eight bytes, the first in bits 7:0.
+    pub name: u64,
+}
+
+/// The kinds of points that a guest can mark.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Point {
+    /// An activation of a task was released.
+    Release {
+        /// The releases that passed without an activation of their own since the one before.
+        skipped: u32,
+        /// The release, in ticks of CNTVCT_EL0.
+        time: u64,
+    },
+    /// The activation is complete.
+    Complete,
+    /// A section begins.
+    Begin,
+    /// A section ends.
+    End,
+}
+
+impl Mark {
+    /// Returns the mark with these x1 to x3; none for an unknown point.
+    #[must_use]
+    pub const fn decode([x1, x2, x3]: [u64; 3]) -> Option<Self> {
+        let point = match x1 & 0xff {
+            1 => Point::Release { skipped: (x1 >> 32) as u32, time: x3 },
+            2 => Point::Complete,
+            3 => Point::Begin,
+            4 => Point::End,
+            _ => return None,
+        };
+        Some(Self { point, name: x2 })
+    }
 }
 
 /// A call of the broker. These calls are frequent: they come with each packet.
@@ -253,6 +304,10 @@ pub fn decode(x: &[u64; 4], mitigations: Mitigations) -> Call {
     match id {
         RESTARTS => Call::Restarts,
         SET_BUDGET => Call::SetBudget { vm: x[1], reads: x[2], writes: x[3] },
+        MARK => match Mark::decode([x[1], x[2], x[3]]) {
+            Some(mark) => Call::Mark(mark),
+            None => Call::Return(NOT_SUPPORTED),
+        },
         COMPLETE | START_ENGINE | FINISH_ENGINE => Call::OfBroker,
         HAND_OVER => Call::HandOver(x[1]),
         HAS_DEVICES => Call::HasDevices,

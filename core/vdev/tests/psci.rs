@@ -6,7 +6,7 @@ use weir_vdev::psci::{
     ALREADY_ON, INVALID_ADDRESS, INVALID_PARAMETERS, NOT_SUPPORTED, ON_PENDING, PSCI_SMC32, Power,
     PowerState, PsciAction, PsciRequest, code, function, is_implemented,
 };
-use weir_vdev::smccc::{self, BrokerCall, Call, Mitigations, SMCCC_VERSION, decode};
+use weir_vdev::smccc::{self, BrokerCall, Call, Mark, Mitigations, Point, SMCCC_VERSION, decode};
 
 fn call(id: u32, args: [u64; 3]) -> Call {
     decode(&[u64::from(id), args[0], args[1], args[2]], Mitigations::NONE)
@@ -24,7 +24,20 @@ fn hypercalls() {
     assert_eq!(call(0xc600_0002, [1, 2, 3]), set);
     assert_eq!(call(0xc600_0004, [3, 0, 0]), Call::HandOver(3));
     assert_eq!(call(0xc600_0005, [0; 3]), Call::HasDevices);
-    assert_eq!(call(0xc600_0008, [0; 3]), Call::Unknown);
+    assert_eq!(call(0xc600_0009, [0; 3]), Call::Unknown);
+    let marks = [
+        (1 | 5 << 32, Point::Release { skipped: 5, time: 8 }),
+        (2, Point::Complete),
+        (3, Point::Begin),
+        (4, Point::End),
+    ];
+    for (point, expected) in marks {
+        let mark = Mark { point: expected, name: 7 };
+        assert_eq!(call(0xc600_0008, [point, 7, 8]), Call::Mark(mark));
+    }
+    for point in [0, 5, 0xff] {
+        assert_eq!(call(0xc600_0008, [point, 7, 8]), Call::Return(smccc::NOT_SUPPORTED));
+    }
     // The null hypercall exists in the 64-bit convention only.
     assert_eq!(call(0x8600_0000, [0; 3]), Call::Unknown);
     // Only w0 names the call (DEN0028, 2.7).
@@ -392,6 +405,7 @@ proptest! {
                 }
                 Call::HandOver(vm) => prop_assert_eq!((id, vm), (smccc::HAND_OVER, x[0])),
                 Call::HasDevices => prop_assert_eq!(id, smccc::HAS_DEVICES),
+                Call::Mark(_) => prop_assert_eq!(id, smccc::MARK),
                 Call::SetBudget { .. } => prop_assert_eq!(id, smccc::SET_BUDGET),
                 Call::Registers(_) => prop_assert_eq!(id & 0xffff_0000, 0x8600_0000),
                 Call::Return(_) | Call::Unknown | Call::HasStolenTime | Call::StolenTime => {}

@@ -10,6 +10,9 @@ pub const RESTARTS: u32 = 0xC600_0001;
 /// Sets a memory budget.
 pub const SET_BUDGET: u32 = 0xC600_0002;
 
+/// Marks a point of the program in the trace.
+pub const MARK: u32 = 0xC600_0008;
+
 /// Hands the console and the active devices to a VM.
 pub const HAND_OVER: u32 = 0xC600_0004;
 /// Whether the active devices are this VM's.

@@ -55,6 +55,8 @@ pub mod gic;
 #[cfg(target_os = "none")]
 pub mod hypercall;
 #[cfg(target_os = "none")]
+pub mod mark;
+#[cfg(target_os = "none")]
 pub mod mmio;
 #[cfg(target_os = "none")]
 pub mod mmu;

@@ -1,4 +1,5 @@
-//! `weir why`: the parts of a packet's latency, or of a period of a memory budget.
+//! `weir why`: the parts of a packet's latency, of a task's response time, or of a period of a
+//! memory budget.
 
 use crate::{
     environment::Environment,
@@ -11,10 +12,11 @@ use weir_report::{
     why::{Subject, WhyQuery, why},
 };
 
-/// Shows where the time of a packet, or of a period of a memory budget, went in a run.
+/// Shows where the time of a packet, a task's activation, or a period of a memory budget went in a
+/// run.
 ///
-/// The parts sum to the latency of the packet, or to the length of the period. Each has its VM, its
-/// core and the term of the bound that covers it. Without a subject it explains the worst one of
+/// The parts sum to the latency of the packet, to the response time of the activation, or to the
+/// length of the period. Each has its VM, its core and the term of the bound that covers it. Without a subject it explains the worst one of
 /// the run: first what does not hold, then the greatest ratio of maximum and bound.
 #[derive(Debug, clap::Args)]
 #[command(
@@ -23,6 +25,7 @@ use weir_report::{
         weir why\n  \
         weir why flow messages\n  \
         weir why runs/2026-01-31T12-00-00Z flow messages --packet 9\n  \
+        weir why task control --activation 12\n  \
         weir why budget memory-stressor --period 3\n  \
         weir why --json | jq '.parts[] | select(.term == null)'\n\n\
         Exit status: 0 good, 1 the run shows nothing to explain, 2 the call is wrong."
@@ -35,6 +38,11 @@ pub struct WhyArguments {
     /// the longest latency.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     packet: Option<u64>,
+    /// The activation of a task, by its number in the report. Default: the one with the longest
+    /// response time.
+    #[arg(long, value_name = "N", conflicts_with_all = ["packet", "period"],
+        value_parser = clap::value_parser!(u64).range(1..))]
+    activation: Option<u64>,
     /// The period of a memory budget, counted from 1. Default: the one that was throttled for the
     /// longest time.
     #[arg(long, value_name = "N", conflicts_with = "packet",
@@ -89,6 +97,9 @@ pub fn run(arguments: &WhyArguments, environment: &Environment) -> Result {
     if arguments.packet.is_some() && !matches!(subject, Some(Subject::Flow(_))) {
         return Err(Failure::call("--packet needs a flow: weir why flow NAME --packet N"));
     }
+    if arguments.activation.is_some() && !matches!(subject, Some(Subject::Task(_))) {
+        return Err(Failure::call("--activation needs a task: weir why task NAME --activation N"));
+    }
     if arguments.period.is_some() && !matches!(subject, Some(Subject::Budget(_))) {
         return Err(Failure::call("--period needs a budget: weir why budget VM --period N"));
     }
@@ -97,7 +108,10 @@ pub fn run(arguments: &WhyArguments, environment: &Environment) -> Result {
         Some(run) => trace::find(run, &runs)?,
         None => trace::newest(&runs, REPORT)?,
     };
-    let query = WhyQuery { subject, number: arguments.packet.or(arguments.period) };
+    let query = WhyQuery {
+        subject,
+        number: arguments.packet.or(arguments.activation).or(arguments.period),
+    };
     let report = why(&trace::directory(&path), &query)?;
     let mut out = screen::stdout();
     if arguments.json {

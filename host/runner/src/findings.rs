@@ -1,9 +1,10 @@
-//! The lines by which VMs report on their tasks, and the latencies of packets.
+//! The findings on a run before they are judged, and the latencies of packets.
 
 use crate::observed::{ArrivedPacket, percentile};
 use std::collections::BTreeMap;
 pub use weir_report::run::{
-    BudgetFinding, Clock, Finding, InterruptFinding, Latency, LatencyBucket, TaskFinding,
+    BudgetFinding, Clock, Finding, InterruptFinding, Latency, LatencyBucket, MissedActivation,
+    TaskFinding,
 };
 
 /// Returns the latencies of all packets of a flow; none without a packet.
@@ -48,63 +49,6 @@ pub fn distribution(packets: &[ArrivedPacket]) -> Vec<LatencyBucket> {
     let bucket =
         |(class, packets)| LatencyBucket { from_ns: edge(class), to_ns: edge(class + 1), packets };
     counts.into_iter().map(bucket).collect()
-}
-
-/// The counts that a VM reported of a task, since the VM's start.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Activations {
-    /// Of the VM's earlier boots.
-    before: (u64, u64),
-    /// The last report.
-    last: (u64, u64),
-}
-
-impl Activations {
-    /// Takes the next report. Counts that fall are those of a restarted VM.
-    pub fn take(&mut self, line: &TaskLine<'_>) {
-        if line.activations < self.last.0 {
-            self.before = self.sum();
-        }
-        self.last = (line.activations, line.misses);
-    }
-
-    /// Activations and misses of all boots.
-    #[must_use]
-    pub fn sum(&self) -> (u64, u64) {
-        let ((a, b), (c, d)) = (self.before, self.last);
-        (a.saturating_add(c), b.saturating_add(d))
-    }
-}
-
-/// A VM's console line on a task of its own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TaskLine<'a> {
-    /// The task.
-    pub name: &'a str,
-    /// Activations since the VM's start.
-    pub activations: u64,
-    /// Missed deadlines among them.
-    pub misses: u64,
-    /// The longest response in ns, if the line has it.
-    pub max_ns: Option<u64>,
-}
-
-impl<'a> TaskLine<'a> {
-    /// Reads a line `NAME: N activations, M misses` or `NAME: N activations, M misses, response max
-    /// R ns`, which may go on behind that.
-    #[must_use]
-    pub fn parse(line: &'a str) -> Option<Self> {
-        let (name, rest) = line.split_once(": ")?;
-        let (activations, rest) = rest.split_once(" activations, ")?;
-        let (misses, rest) = rest.split_once(" misses")?;
-        let max = rest.strip_prefix(", response max ").and_then(|rest| rest.split_once(" ns"));
-        Some(Self {
-            name,
-            activations: activations.parse().ok()?,
-            misses: misses.parse().ok()?,
-            max_ns: max.and_then(|(max, _)| max.parse().ok()),
-        })
-    }
 }
 
 /// The finding on a task before it is judged.

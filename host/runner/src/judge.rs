@@ -6,9 +6,13 @@ use crate::{
     report::{CoreRun, Counted, FlowRun, RunReport, State, VmRun},
 };
 use std::{collections::BTreeMap, fmt::Write as _};
-use weir_model::{System, timing::SharedCore};
+use weir_model::{
+    System,
+    timing::{SharedCore, Task},
+};
+use weir_report::trace::activations::TaskKey;
 use weir_trace::{
-    record::{Accesses, MOST_OTHER},
+    record::{Accesses, MOST_OTHER, MarkName},
     wire::Denial,
 };
 use weir_units::{Events, IntId, Nanos};
@@ -223,9 +227,26 @@ pub fn judge(
             vm.interrupts.push(interrupt(facts, observed, (clock, memory)));
         }
     }
-    for vm in &mut report.vms {
-        for task in &mut vm.tasks {
-            task.finding = self::task(task, memory);
+    for (vm, place) in report.vms.iter_mut().zip(0..) {
+        let names: Vec<_> = vm.tasks.iter().map(|task| MarkName::new(&task.name)).collect();
+        for (task, name) in vm.tasks.iter_mut().zip(&names) {
+            let is_unique = names.iter().filter(|other| *other == name).count() == 1;
+            let seen = observed.and_then(|observed| observed.task((place, *name)));
+            if let Some(seen) = seen.filter(|_| is_unique) {
+                task.activations = Some(seen.activations);
+                task.misses = Some(seen.misses);
+                task.observed_max_ns = Some(seen.max_ns);
+                task.max_activation = Some(seen.max_activation);
+                task.missed.clone_from(&seen.missed);
+            }
+            task.finding = if is_unique {
+                self::task(task, observed, (clock, memory))
+            } else {
+                Finding::not_judged(format!(
+                    "another task of its VM has the same first {} bytes of its name",
+                    MarkName::BYTES
+                ))
+            };
         }
     }
     let mut all = BTreeMap::new();
@@ -407,23 +428,47 @@ fn budget(
     }
 }
 
-fn task(task: &TaskFinding, memory: Option<&str>) -> Finding {
-    match (task.activations, task.misses) {
-        (Some(activations), Some(misses)) if misses > 0 => {
-            let text = format!(
-                "its VM reports {misses} missed deadlines of {} ns in {activations} activations",
-                task.deadline_ns
-            );
-            Finding::failed(text)
+/// Returns the deadlines of all tasks in ns, by their names in a trace.
+#[must_use]
+pub fn tasks(system: &System) -> BTreeMap<TaskKey, u64> {
+    let tasks = |(vm, place): (&weir_model::timing::TimedVm, u8)| {
+        let task = move |task: &Task| ((place, MarkName::new(&task.name)), task.deadline.0);
+        vm.tasks.iter().map(task).collect::<Vec<_>>()
+    };
+    system.timing.vms.iter().zip(0..).flat_map(tasks).collect()
+}
+
+fn task(
+    task: &TaskFinding,
+    observed: Option<&ObservedTrace>,
+    (clock, memory): (Clock, Option<&str>),
+) -> Finding {
+    let Some(observed) = observed else { return Finding::not_judged(without_trace(clock)) };
+    match (task.activations, task.misses, observed.lost) {
+        (Some(activations), Some(misses), _) if misses > 0 => {
+            let first = task.missed.first().map(|first| {
+                format!(
+                    "; the first was activation {}, released at {} ns",
+                    first.activation, first.release_ns
+                )
+            });
+            Finding::failed(format!(
+                "{misses} missed deadlines of {} ns in {activations} activations{}",
+                task.deadline_ns,
+                first.unwrap_or_default()
+            ))
         }
-        (Some(_), Some(_)) => {
-            let above = task.observed_max_ns.and_then(|max| above(max, task.bound_ns, memory));
-            above.unwrap_or_else(Finding::holds)
+        (Some(_), _, lost) => {
+            let max = task.observed_max_ns;
+            let above = max.and_then(|max| above(max, task.bound_ns, memory));
+            above.unwrap_or_else(|| match lost {
+                0 => Finding::holds(),
+                lost => Finding::not_judged(format!("{lost} records of the trace were lost")),
+            })
         }
-        _ => Finding::not_judged(format!(
-            "its VM reported nothing of it: it must print `{}: N activations, M misses`",
-            task.name
-        )),
+        _ => Finding::not_judged(
+            "its VM marked no activation of it, by the hypercall MARK (`weir_task_release` in C)",
+        ),
     }
 }
 
@@ -433,7 +478,8 @@ mod tests {
     use crate::{
         demux::{Demux, WireStep},
         expect::Expectations,
-        observed::{ArrivedPacket, Use},
+        findings::MissedActivation,
+        observed::{ArrivedPacket, TaskUse, Use},
         report::{End, FlowFacts, Tally, TaskFacts, VmFacts},
         synthetic::SyntheticWire,
     };
@@ -481,8 +527,8 @@ mod tests {
     }
 
     fn verdict(max: u64, limits: [Option<u64>; 2]) -> Finding {
-        let wire = SyntheticWire::default().line(1, 0, "loop: 5 activations, 0 misses");
-        let mut report = report(&wire, max, limits[0], limits[1]);
+        let mut report = report(&SyntheticWire::default(), max, limits[0], limits[1]);
+        report.vms[0].tasks.clear();
         let observed = observed(&[max / 2, max, max / 4], 0);
         judge(&mut report, Some(&observed), (&[], &[]), Clock::Emulated);
         let finding = report.flows.remove(0).finding.expect("a finding");
@@ -661,32 +707,57 @@ mod tests {
     }
 
     #[test]
-    fn a_task_is_judged_by_what_its_vm_reports() {
-        let judged_with = |lines: &[&str], memory: Option<&str>| {
-            let wire = lines
-                .iter()
-                .zip(1..)
-                .fold(SyntheticWire::default(), |wire, (line, time)| wire.line(time, 0, line));
-            let mut report = report(&wire, 1, Some(50), None);
+    fn a_task_is_judged_by_its_activations() {
+        let judge_task = |used: TaskUse, lost, memory: Option<&str>| {
+            let mut report = report(&SyntheticWire::default(), 1, Some(50), None);
             report.memory = memory.map(Into::into);
-            judge(&mut report, Some(&observed(&[1], 0)), (&[], &[]), Clock::Emulated);
-            let task = report.vms.remove(0).tasks.remove(0);
-            (task.activations, task.misses, task.finding.verdict)
+            let observed = ObservedTrace::of_task((0, MarkName::new("loop")), used, lost);
+            judge(&mut report, Some(&observed), (&[], &[]), Clock::Emulated);
+            report.vms.remove(0).tasks.remove(0)
         };
-        let judged = |lines: &[&str]| judged_with(lines, None);
-        assert_eq!(judged(&["loop: 10 activations, 0 misses\r"]), (Some(10), Some(0), Holds));
-        let late = ["loop: 10 activations, 0 misses", "loop: 20 activations, 3 misses"];
-        assert_eq!(judged(&late), (Some(20), Some(3), DoesNotHold));
-        // The VM was restarted in between.
-        let again = ["loop: 20 activations, 3 misses", "loop: 5 activations, 0 misses"];
-        assert_eq!(judged(&again), (Some(25), Some(3), DoesNotHold));
-        let quick = ["loop: 9 activations, 0 misses, response max 800000 ns (avg 3)"];
-        assert_eq!(judged(&quick), (Some(9), Some(0), Holds));
-        let longer = ["loop: 9 activations, 0 misses, response max 800001 ns", quick[0]];
-        assert_eq!(judged(&longer), (Some(9), Some(0), DoesNotHold));
-        assert_eq!(judged_with(&longer, Some("zcu102")), (Some(9), Some(0), NotJudged));
-        for other in ["other: 10 activations, 0 misses", "loop: x activations, 0 misses", "loop"] {
-            assert_eq!(judged(&[other]), (None, None, NotJudged), "{other}");
+        let used = |misses, max_ns| {
+            let missed = MissedActivation {
+                activation: 7,
+                release_ns: 7_000,
+                response_ns: max_ns,
+                skipped: 2,
+            };
+            let missed = if misses > 0 { vec![missed] } else { Vec::new() };
+            TaskUse { activations: 10, misses, max_ns, max_activation: 4, missed }
+        };
+        let verdict = |used, lost, memory| judge_task(used, lost, memory).finding.verdict;
+        let good = judge_task(used(0, 800_000), 0, None);
+        assert_eq!(
+            (good.activations, good.misses, good.finding.verdict),
+            (Some(10), Some(0), Holds)
+        );
+        assert_eq!((good.observed_max_ns, good.max_activation), (Some(800_000), Some(4)));
+        let late = judge_task(used(3, 2_000_000), 0, None);
+        assert_eq!((late.finding.verdict, late.missed.len()), (DoesNotHold, 1));
+        assert_eq!(
+            late.finding.reason,
+            "3 missed deadlines of 1000000 ns in 10 activations; the first was activation 7, \
+             released at 7000 ns"
+        );
+        // A miss that was seen is one, whatever was lost; without it nothing is known.
+        assert_eq!(verdict(used(3, 2_000_000), 9, None), DoesNotHold);
+        assert_eq!(verdict(used(0, 1), 9, None), NotJudged);
+        assert_eq!(verdict(used(0, 800_001), 0, None), DoesNotHold);
+        assert_eq!(verdict(used(0, 800_001), 0, Some("zcu102")), NotJudged);
+        let mut unmarked = report(&SyntheticWire::default(), 1, Some(50), None);
+        judge(&mut unmarked, Some(&observed(&[1], 0)), (&[], &[]), Clock::Emulated);
+        let task = &unmarked.vms[0].tasks[0];
+        assert_eq!((task.activations, task.finding.verdict), (None, NotJudged));
+        // No trace, and two tasks that the marks do not tell apart.
+        judge(&mut unmarked, None, (&[], &[]), Clock::Board);
+        assert!(unmarked.vms[0].tasks[0].finding.reason.contains("--trace"));
+        let tasks = &mut unmarked.vms[0].tasks;
+        tasks[0].name = "setpoint-a".into();
+        tasks.push(TaskFinding { name: "setpoint-b".into(), ..tasks[0].clone() });
+        let observed = ObservedTrace::of_task((0, MarkName::new("setpoint")), used(3, 9), 0);
+        judge(&mut unmarked, Some(&observed), (&[], &[]), Clock::Emulated);
+        for task in &unmarked.vms[0].tasks {
+            assert_eq!((task.activations, task.finding.verdict), (None, NotJudged), "{task:?}");
         }
     }
 

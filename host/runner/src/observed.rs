@@ -1,11 +1,15 @@
-//! What the trace of a run shows of each packet, each period of a memory budget, and each interrupt
-//! with a deadline.
+//! What the trace of a run shows of each packet, each period of a memory budget, each interrupt
+//! with a deadline, and each activation of a task.
 
 use std::{collections::BTreeMap, io::Read};
 use weir_image::Result;
-use weir_report::trace::{
-    file::{self as trace, Trace},
-    packets::PacketNumbers,
+use weir_report::{
+    run::MissedActivation,
+    trace::{
+        activations::{Activation, Activations, TaskKey},
+        file::{self as trace, Trace},
+        packets::PacketNumbers,
+    },
 };
 use weir_trace::record::{Record, RecordKind};
 use weir_units::{Events, IntId};
@@ -89,6 +93,43 @@ struct Waiting {
     delivered_ns: Option<u64>,
 }
 
+/// The most missed activations of a task that are listed.
+const MISSES_LISTED: usize = 20;
+
+/// The activations of a task.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TaskUse {
+    /// How many are known.
+    pub activations: u64,
+    /// Missed deadlines.
+    pub misses: u64,
+    /// The longest response time in ns.
+    pub max_ns: u64,
+    /// The number of the first activation with it.
+    pub max_activation: u64,
+    /// The first activations with missed deadlines.
+    pub missed: Vec<MissedActivation>,
+}
+
+impl TaskUse {
+    fn take(&mut self, activation: &Activation, deadline_ns: u64) {
+        let (response_ns, misses) = (activation.response_ns(), activation.misses(deadline_ns));
+        if self.activations == 0 || response_ns > self.max_ns {
+            (self.max_ns, self.max_activation) = (response_ns, activation.number);
+        }
+        self.activations += 1;
+        self.misses += misses;
+        if misses > 0 && self.missed.len() < MISSES_LISTED {
+            self.missed.push(MissedActivation {
+                activation: activation.number,
+                release_ns: activation.release_ns,
+                response_ns,
+                skipped: activation.skipped,
+            });
+        }
+    }
+}
+
 /// A period under way.
 #[derive(Clone, Copy, Debug, Default)]
 struct Period {
@@ -112,6 +153,7 @@ pub struct ObservedTrace {
     switches: BTreeMap<u16, Switches>,
     deliveries: BTreeMap<LineKey, Delivery>,
     waiting: BTreeMap<LineKey, Waiting>,
+    tasks: BTreeMap<TaskKey, TaskUse>,
     /// The VM on each core that VMs share.
     current: BTreeMap<u16, u8>,
     /// The VM with its guest on each core that VMs share; none on a free core.
@@ -123,15 +165,16 @@ pub struct ObservedTrace {
 }
 
 impl ObservedTrace {
-    /// Reads `trace` to its end. `overshoot` gives the stated overshoot of a budget, `deadline` the
-    /// deadline of an interrupt, if there is one, and `sharer` the receiver of a flow, if it shares
-    /// all of its cores.
+    /// Reads `trace` to its end. `tasks` has the deadlines of tasks in ns, `overshoot` gives the
+    /// stated overshoot of a budget, `deadline` the deadline of an interrupt, if there is one, and
+    /// `sharer` the receiver of a flow, if it shares all of its cores.
     ///
     /// # Errors
     ///
     /// A trace that cannot be read.
     pub fn read<R: Read>(
         trace: &mut Trace<R>,
+        tasks: &BTreeMap<TaskKey, u64>,
         overshoot: impl Fn(BudgetKey) -> Option<Events>,
         deadline: impl Fn(LineKey) -> Option<u64>,
         sharer: impl Fn(u32) -> Option<u8>,
@@ -139,9 +182,11 @@ impl ObservedTrace {
         let facts = trace.facts.clone();
         let mut observed = Self { lost: facts.lost, ..Self::default() };
         let (mut numbers, mut sent_at) = (PacketNumbers::default(), BTreeMap::new());
+        let mut activations = Activations::of(tasks.keys().copied());
         for place in 0.. {
             let Some(record) = trace.next_record()? else { break };
             numbers.take(place, &record);
+            activations.take(&record, &facts, |ended| observed.activation(&ended, tasks));
             match RecordKind::from_number(record.kind) {
                 Some(RecordKind::PacketArrived) => {
                     let arrived_ns = facts.nanos(record.time);
@@ -183,6 +228,7 @@ impl ObservedTrace {
             }
         }
         let end = trace.end();
+        activations.finish(end, |ended| observed.activation(&ended, tasks));
         // A receiver that has no core until the end waits so long at least.
         observed.settle_packets(None, end);
         for line in observed.waiting.keys().copied().collect::<Vec<_>>() {
@@ -193,6 +239,25 @@ impl ObservedTrace {
             observed.lost = observed.lost.max(1);
         }
         Ok(observed)
+    }
+
+    fn activation(&mut self, activation: &Activation, tasks: &BTreeMap<TaskKey, u64>) {
+        if let Some(&deadline) = tasks.get(&activation.task)
+            && activation.is_known(deadline)
+        {
+            self.tasks.entry(activation.task).or_default().take(activation, deadline);
+        }
+    }
+
+    /// Returns the activations of a task; none without a mark.
+    pub fn task(&self, task: TaskKey) -> Option<&TaskUse> {
+        self.tasks.get(&task)
+    }
+
+    /// Shows these activations of a task, in a trace that lost so many records.
+    #[cfg(test)]
+    pub fn of_task(task: TaskKey, used: TaskUse, lost: u64) -> Self {
+        Self { tasks: [(task, used)].into(), lost, ..Self::default() }
     }
 
     fn budget(
@@ -432,8 +497,50 @@ mod tests {
     use super::*;
     use std::io::Cursor;
     use weir_report::trace::file::TraceFacts;
-    use weir_trace::record::{NO_VM, packet};
+    use weir_trace::record::{MarkName, NO_VM, packet};
     use zerocopy::IntoBytes as _;
+
+    const NO_TASKS: BTreeMap<TaskKey, u64> = BTreeMap::new();
+
+    #[test]
+    fn the_worst_activation_and_the_misses_of_a_task_are_known() {
+        let mark = |time, kind, skipped, age| Record {
+            count: MarkName::new("loop").0,
+            ..at(time, kind, 1, skipped, age)
+        };
+        let release = |time, skipped, age| mark(time, RecordKind::TaskRelease, skipped, age);
+        let complete = |time| mark(time, RecordKind::TaskComplete, 0, 0);
+        let records = [
+            release(110, 0, 10),
+            complete(150),
+            release(1300, 2, 100),
+            complete(1310),
+            release(2000, 0, 0),
+            complete(2110),
+            // Under way at the end of the trace.
+            release(3000, 0, 0),
+        ];
+        let facts = TraceFacts { frequency: 1_000_000_000, ..TraceFacts::default() };
+        let tasks = [((1, MarkName::new("loop")), 100)].into();
+        let mut trace = trace(facts, &records);
+        let observed = ObservedTrace::read(&mut trace, &tasks, |_| None, |_| None, |_| None);
+        let observed = observed.expect("a trace");
+        let missed = |activation, release_ns, response_ns, skipped| MissedActivation {
+            activation,
+            release_ns,
+            response_ns,
+            skipped,
+        };
+        let expected = TaskUse {
+            activations: 3,
+            misses: 3,
+            max_ns: 110,
+            max_activation: 2,
+            missed: vec![missed(2, 1200, 110, 2), missed(3, 2000, 110, 0)],
+        };
+        assert_eq!(observed.task((1, MarkName::new("loop"))), Some(&expected));
+        assert_eq!(observed.task((2, MarkName::new("loop"))), None);
+    }
 
     fn trace(mut facts: TraceFacts, records: &[Record]) -> Trace<Cursor<Vec<u8>>> {
         facts.records = records.len() as u64;
@@ -458,8 +565,14 @@ mod tests {
             records: records.len() as u64,
             ..TraceFacts::default()
         };
-        ObservedTrace::read(&mut trace(facts, records), |_| overshoot, |_| None, |_| None)
-            .expect("a trace")
+        ObservedTrace::read(
+            &mut trace(facts, records),
+            &NO_TASKS,
+            |_| overshoot,
+            |_| None,
+            |_| None,
+        )
+        .expect("a trace")
     }
 
     #[test]
@@ -491,8 +604,14 @@ mod tests {
         let facts = TraceFacts { frequency: 1_000_000_000, ..TraceFacts::default() };
         let deadline = |(_, intid)| (intid != IntId(35)).then_some(250);
         let read = |records: &[Record]| {
-            ObservedTrace::read(&mut trace(facts.clone(), records), |_| None, deadline, |_| None)
-                .expect("a trace")
+            ObservedTrace::read(
+                &mut trace(facts.clone(), records),
+                &NO_TASKS,
+                |_| None,
+                deadline,
+                |_| None,
+            )
+            .expect("a trace")
         };
         let observed = read(&records);
         let expected = Delivery { times: 4, late: 2, max_ns: 300 };
@@ -537,8 +656,9 @@ mod tests {
         ];
         let facts = TraceFacts { frequency: 1_000_000_000, ..TraceFacts::default() };
         let sharer = |flow| (flow == 0).then_some(1);
-        let observed = ObservedTrace::read(&mut trace(facts, &records), |_| None, |_| None, sharer)
-            .expect("a trace");
+        let observed =
+            ObservedTrace::read(&mut trace(facts, &records), &NO_TASKS, |_| None, |_| None, sharer)
+                .expect("a trace");
         let latencies = |flow| -> Vec<u64> {
             observed.packets(flow).iter().map(|packet| packet.latency_ns).collect()
         };

@@ -234,7 +234,10 @@ fn interrupts(vms: &[VmRun]) -> String {
     format!("{rows}\n{text}")
 }
 
-/// What VMs reported of their tasks, with the reasons of verdicts.
+/// Missed activations of a task that the summary shows one by one.
+const MISSES_SHOWN: usize = 3;
+
+/// The activations of tasks, with the reasons of verdicts and the first that missed deadlines.
 fn tasks(vms: &[VmRun]) -> String {
     let mut rows = table([
         "task",
@@ -250,7 +253,19 @@ fn tasks(vms: &[VmRun]) -> String {
     let mut text = String::new();
     for vm in vms {
         for task in &vm.tasks {
-            reason(&mut text, &format!("task {} of {}", task.name, vm.name), &task.finding);
+            let name = format!("task {} of {}", task.name, vm.name);
+            reason(&mut text, &name, &task.finding);
+            for missed in task.missed.iter().take(MISSES_SHOWN) {
+                let (number, response) = (missed.activation, missed.response_ns);
+                let at = seconds(missed.release_ns);
+                // Writing to a string does not fail.
+                let _ = writeln!(
+                    text,
+                    "{name}: activation {number}, released at {at}, took {response} ns; {} \
+                     releases got none",
+                    missed.skipped
+                );
+            }
             rows.add_row([
                 task.name.clone(),
                 vm.name.clone(),

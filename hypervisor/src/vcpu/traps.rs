@@ -11,9 +11,15 @@ use super::{
     pmu,
 };
 use crate::{
-    arch::{Frame, gic::Version, pmu::granted::VirtualPmu, sysreg},
+    arch::{
+        Frame,
+        gic::Version,
+        pmu::granted::VirtualPmu,
+        sysreg::{self, cntpct_el0},
+    },
     budget::{self, Counts},
     start,
+    trace::RecordKind,
     virtio::{self, Answer, Completions, calls},
     vm::{
         Ending, VcpuRef, debug, ending, focus, ids,
@@ -22,14 +28,17 @@ use crate::{
     },
 };
 use weir_abi::OnOutside;
-use weir_trace::wire::{Denial, ExitCause, FaultKind, What};
+use weir_trace::{
+    record::MOST_OTHER,
+    wire::{Denial, ExitCause, FaultKind, What},
+};
 use weir_units::{Ipa, VcpuId};
 use weir_vdev::{
     esr::{self, DataAbort, Exception, InstructionAbort, Syndrome, SysRegAccess},
     gic::{self, Sgi, SgiRegister, VcpuMask, decode_sgi_register, decode_sgir},
     inject::InjectedException,
     psci::{ALREADY_ON, ON_PENDING, PsciAction as Power, PsciRequest},
-    smccc::{self, BrokerCall, Call},
+    smccc::{self, BrokerCall, Call, Mark, Point},
     stolen::StolenTime,
     sysreg::{Denied, SysRegOutcome},
 };
@@ -511,6 +520,10 @@ fn call(
                 *register = word.into();
             }
         }
+        Call::Mark(mark) => {
+            record_mark(vcpu_ref, mark);
+            frame.x[0] = 0;
+        }
         Call::Restarts => frame.x[0] = vm.restarts(),
         Call::SetBudget { vm: target, reads, writes } => {
             let granted = budget::set_budget(vm, target, Counts { reads, writes });
@@ -531,6 +544,22 @@ fn call(
         Call::Psci(request) => return power(frame, vcpu_ref, request),
     }
     Exit::RESUME
+}
+
+/// Records a point of the guest's program. The name is the guest's own, so a record is about the
+/// calling vCPU, whatever the name says.
+fn record_mark(vcpu_ref: &VcpuRef, Mark { point, name }: Mark) {
+    let now = cntpct_el0::read();
+    let (kind, skipped, age) = match point {
+        // A guest's virtual counter is the physical one. A release in the future has no age.
+        Point::Release { skipped, time } => {
+            (RecordKind::TaskRelease, skipped, now.saturating_sub(time).min(MOST_OTHER))
+        }
+        Point::Complete => (RecordKind::TaskComplete, 0, 0),
+        Point::Begin => (RecordKind::SectionBegin, 0, 0),
+        Point::End => (RecordKind::SectionEnd, 0, 0),
+    };
+    vcpu_ref.ring.push(now, vcpu_ref.origin.tag(kind, skipped), name, age);
 }
 
 /// Carries out PV_TIME_FEATURES and PV_TIME_ST, and SMCCC_ARCH_FEATURES for the former.

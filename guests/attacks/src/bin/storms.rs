@@ -10,6 +10,7 @@
 //! | `mmio` | reads and writes of the virtual GIC, reads of the virtual UART |
 //! | `pending` | changes of one line of the virtual GIC, after it made pending and active what it can |
 //! | `reset` | a reset of its network device, or of its socket device if it has no other |
+//! | `marks` | marks in the trace: of a task `control` with misses, and of a section |
 //! | `hypercall` | calls that are granted, refused and unknown |
 //! | `nothing` | one instruction that does not trap: what a storm is compared with |
 //!
@@ -28,7 +29,7 @@ use core::arch::asm;
 use weir_guest::{
     Board, board, cpu, entry,
     gic::{self, SgiTarget},
-    hypercall, mmio, println, psci,
+    hypercall, mark, mmio, println, psci,
 };
 
 entry!(main);
@@ -72,6 +73,7 @@ fn work(vcpu: usize) {
         }
         "reset" => reset,
         "hypercall" => call,
+        "marks" => mark,
         "nothing" => |_| core::hint::black_box(()),
         other => panic!("kind={other}"),
     };
@@ -90,6 +92,15 @@ fn work(vcpu: usize) {
     }
     println!("storms: {rounds} rounds");
     psci::system_off()
+}
+
+/// Activations that were released before the system started and missed all that a mark can say.
+fn mark(_: &Board) {
+    const FORGED: mark::Task = mark::Task::new("control");
+    const SECTION: mark::Section = mark::Section::new("\x1b[2Jforged");
+    FORGED.release(0, u64::from(u32::MAX));
+    SECTION.begin();
+    FORGED.complete();
 }
 
 fn interrupt(board: &Board) {

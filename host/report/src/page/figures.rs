@@ -124,7 +124,7 @@ pub(super) fn responses(report: &RunReport) -> Option<Figure> {
     let mut y = 0.0;
     for (name, max, limit, end) in rows {
         let text = max.map_or_else(
-            || format!("{name}: no response was reported"),
+            || format!("{name}: no activation was marked"),
             |max| format!("{name}: max {}", units::time(max)),
         );
         y = figure.lines((0.0, y), "label", &text) - LINE;
@@ -390,6 +390,15 @@ fn title(why: &WhyReport) -> String {
         crate::why::SubjectKind::Budget => {
             format!("budget {}, period {number} of {}: {total}", why.name, units::count(why.count))
         }
-        _ => format!("flow {}, packet {number} of {}: {total}", why.name, units::count(why.count)),
+        crate::why::SubjectKind::Task => {
+            format!(
+                "task {}, activation {number} of {}: {total}",
+                why.name,
+                units::count(why.count)
+            )
+        }
+        crate::why::SubjectKind::Flow => {
+            format!("flow {}, packet {number} of {}: {total}", why.name, units::count(why.count))
+        }
     }
 }

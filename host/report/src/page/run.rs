@@ -9,7 +9,7 @@ use super::{
 use crate::{
     figure::Figure,
     plan::SystemPlan,
-    run::{Clock, FlowRun, RunFacts, RunReport, State},
+    run::{Clock, FlowRun, RunFacts, RunReport, State, TaskFinding, VmRun},
     trace::file::Trace,
     why::{ExplainedRun, Subject, WhyQuery, WhyReport},
 };
@@ -18,8 +18,8 @@ use std::{cmp::Reverse, collections::BTreeMap, path::Path};
 use weir_analysis::verdict::Verdict;
 use weir_image::Result;
 
-/// The most flows, and the most budgets, with a time line: the flows with the greatest ratios and
-/// the budgets with the longest throttled periods.
+/// The most flows, tasks and budgets, of each, with a time line: the flows and tasks with the
+/// greatest ratios and the budgets with the longest throttled periods.
 const TIME_LINES: usize = 8;
 
 /// The values of the template of a run.
@@ -47,7 +47,7 @@ pub(super) struct RunPage<'a> {
     kinds: BTreeMap<&'static str, u64>,
 }
 
-/// The worst packet of a flow, or the worst period of a budget.
+/// The worst packet of a flow, activation of a task, or period of a budget.
 #[derive(Debug, Serialize)]
 struct Event {
     figure: Figure,
@@ -146,7 +146,7 @@ fn assumptions(files: &RunFiles) -> Vec<String> {
         ));
     }
     if report.vms.iter().any(|vm| !vm.tasks.is_empty()) {
-        all.push("The verdict on a task is as good as the report of its guest.".to_owned());
+        all.push("The verdict on a task is as good as the marks of its guest.".to_owned());
     }
     let Some(facts) = &files.facts else {
         all.push("run.json does not have those of the system file.".to_owned());
@@ -218,7 +218,7 @@ fn warnings(files: &RunFiles) -> Vec<String> {
     all
 }
 
-fn vm_warnings(vm: &crate::run::VmRun) -> Vec<String> {
+fn vm_warnings(vm: &VmRun) -> Vec<String> {
     let mut all = Vec::new();
     for line in vm.expect.iter().filter(|line| !line.met) {
         all.push(format!("did not print \"{}\"", line.text));
@@ -312,14 +312,14 @@ fn budgets(files: &RunFiles) -> Vec<Figure> {
 #[derive(Default)]
 struct WorstEvents {
     events: Vec<Event>,
-    /// The numbers of flows and budgets without a time line, in words.
+    /// The numbers of flows, tasks and budgets without a time line, in words.
     left_out: Vec<String>,
     /// Why time lines are missing.
     failures: Vec<String>,
 }
 
-/// Returns the time lines of the longest packet of each flow and of the longest throttled period of
-/// each budget, at most [`TIME_LINES`] of both.
+/// Returns the time lines of the longest packet of each flow, of the longest response of each task
+/// and of the longest throttled period of each budget, at most [`TIME_LINES`] of each.
 fn worst_events(files: &RunFiles, rows: &[JudgedRow]) -> WorstEvents {
     let mut found = WorstEvents::default();
     if let Some(directory) = files.directory.as_deref().filter(|_| files.has_trace)
@@ -337,27 +337,36 @@ fn time_lines(
     found: &mut WorstEvents,
 ) -> Result<()> {
     let report = &files.report;
-    let ratio = |flow: &&FlowRun| {
-        let name = format!("flow {}", flow.name);
+    let ratio = |name: String| {
         rows.iter().find(|row| row.name == name).and_then(|row| row.ratio).unwrap_or(0.0)
     };
+    let of_flow = |flow: &FlowRun| ratio(format!("flow {}", flow.name));
+    let of_task =
+        |(vm, task): &(&VmRun, &TaskFinding)| ratio(format!("task {} of {}", task.name, vm.name));
     let mut flows: Vec<_> = report.flows.iter().filter(|flow| flow.packets > 0).collect();
-    flows.sort_by(|a, b| ratio(b).total_cmp(&ratio(a)));
+    flows.sort_by(|a, b| of_flow(b).total_cmp(&of_flow(a)));
+    let tasks = report.vms.iter().flat_map(|vm| vm.tasks.iter().map(move |task| (vm, task)));
+    let mut tasks: Vec<_> = tasks.filter(|(_, task)| task.activations.is_some()).collect();
+    tasks.sort_by(|a, b| of_task(b).total_cmp(&of_task(a)));
     let budgets = report.vms.iter().flat_map(|vm| vm.budgets.iter().map(move |own| (vm, own)));
     let mut budgets: Vec<_> = budgets.filter(|(_, budget)| budget.throttled_ns > 0).collect();
     budgets.sort_by_key(|(_, budget)| Reverse(budget.max_throttled_ns));
-    for (count, what) in [(flows.len(), "flows"), (budgets.len(), "throttled budgets")] {
+    let counts =
+        [(flows.len(), "flows"), (tasks.len(), "tasks"), (budgets.len(), "throttled budgets")];
+    for (count, what) in counts {
         if count > TIME_LINES {
             found.left_out.push(format!("{TIME_LINES} of {count} {what}"));
         }
     }
     let flows = flows.into_iter().take(TIME_LINES).map(|flow| Subject::Flow(flow.name.clone()));
+    let tasks = tasks.into_iter().take(TIME_LINES);
+    let tasks = tasks.map(|(vm, task)| Subject::Task(format!("{}/{}", vm.name, task.name)));
     let budgets = budgets.into_iter().take(TIME_LINES).map(|(vm, budget)| {
         Subject::Budget(format!("{}/{}/{}", vm.name, budget.vcpu, budget.counts))
     });
     let mut run = ExplainedRun::of(directory, report.clone());
     let mut explained: Vec<(WhyReport, (u64, u64))> = Vec::new();
-    for subject in flows.chain(budgets) {
+    for subject in flows.chain(tasks).chain(budgets) {
         match run.why(&WhyQuery { subject: Some(subject), number: None }) {
             Ok(report) => {
                 explained.extend(figures::window(&report).map(|window| (report, window)));

@@ -5,7 +5,7 @@ use crate::{
     run::{
         BudgetFinding, Clock, ConsoleCounts, CoreRun, DeniedOperation, End, EngineRun, Expected,
         FaultReport, Finding, FlowRun, FrameCounts, InterruptFinding, Latency, LatencyBucket,
-        RefusedDma, RunReport, State, TaskFinding, Totals, VcpuRun, VmRun,
+        MissedActivation, RefusedDma, RunReport, State, TaskFinding, Totals, VcpuRun, VmRun,
     },
     trace::file::tests::facts,
 };
@@ -127,6 +127,13 @@ fn vm(name: &str, n: &mut Numbers) -> VmRun {
             misses: Some(n.next()),
             bound_ns: Some(n.next()),
             observed_max_ns: Some(n.next()),
+            max_activation: Some(n.next()),
+            missed: vec![MissedActivation {
+                activation: n.next(),
+                release_ns: n.next(),
+                response_ns: n.next(),
+                skipped: n.next() as u32,
+            }],
             finding: Finding::holds(),
         }],
     }

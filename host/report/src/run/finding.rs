@@ -96,24 +96,44 @@ pub struct BudgetFinding {
     pub finding: Finding,
 }
 
-/// A task, as its VM's console lines report on it.
+/// A task, by the marks of its VM in the trace.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct TaskFinding {
     /// The name.
     pub name: String,
     /// The deadline in ns.
     pub deadline_ns: u64,
-    /// Activations that its VM reported; none without a report.
+    /// Activations that its VM marked; none without a mark.
     pub activations: Option<u64>,
-    /// Missed deadlines among them.
+    /// Missed deadlines: of activations, and of releases without an activation.
     pub misses: Option<u64>,
     /// The bound on its response time in ns; none if the analysis has none.
     pub bound_ns: Option<u64>,
-    /// The observed maximum in ns; none if its VM did not report it.
+    /// The longest response time in ns, from a release to the mark of its completion; none without
+    /// an activation.
     pub observed_max_ns: Option<u64>,
+    /// The number of the first activation with that response time, counted from 1.
+    #[serde(default)]
+    pub max_activation: Option<u64>,
+    /// The first activations with missed deadlines.
+    #[serde(default)]
+    pub missed: Vec<MissedActivation>,
     /// The verdict.
     #[serde(flatten)]
     pub finding: Finding,
+}
+
+/// An activation with a missed deadline.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct MissedActivation {
+    /// Its number, counted from 1.
+    pub activation: u64,
+    /// The release, in nanoseconds since the hypervisor started.
+    pub release_ns: u64,
+    /// The response time in ns, at least.
+    pub response_ns: u64,
+    /// The releases before it that got no activation of their own.
+    pub skipped: u32,
 }
 
 /// The delays until a VM had the core for an interrupt.

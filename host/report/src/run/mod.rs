@@ -14,7 +14,9 @@ mod vm;
 pub use engine::EngineRun;
 pub use facts::{CoreCounts, GuestPackage, RunFacts, TraceSize};
 pub use fault::{DeniedOperation, FAULTS_LISTED, FaultReport, RefusedDma};
-pub use finding::{BudgetFinding, Clock, Finding, InterruptFinding, Latency, TaskFinding};
+pub use finding::{
+    BudgetFinding, Clock, Finding, InterruptFinding, Latency, MissedActivation, TaskFinding,
+};
 pub use flow::{FlowRun, LatencyBucket};
 pub(crate) use read::read_json;
 pub use read::{read_report, read_run_file};

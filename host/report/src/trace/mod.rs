@@ -1,6 +1,7 @@
 //! Traces of runs: the records, for people, spreadsheets, programs and Perfetto, and arrival
 //! curves.
 
+pub mod activations;
 mod arrivals;
 pub mod curve;
 pub mod file;

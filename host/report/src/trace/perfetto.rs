@@ -3,8 +3,10 @@
 //!
 //! Process 1 has a track for each core: the vCPU that has it, and inside of that exits and
 //! interrupts: as stretches where their ends were recorded, else as moments. Each VM is a process
-//! with a track for each vCPU: running, throttled; and a counter of the accesses of its period next
-//! to its budget. Times are microseconds since the hypervisor's start.
+//! with a track for each vCPU: running, throttled; one for each vCPU with marks of its guest, the
+//! activations of tasks and the sections; and a counter of the accesses of its period next to its
+//! budget. An arrow leads from where a packet was sent to where it arrived. Times are microseconds
+//! since the hypervisor's start.
 
 use super::{
     file::{TraceFacts, core},
@@ -12,13 +14,16 @@ use super::{
 };
 use serde::Serialize;
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     io::{self, Write},
 };
-use weir_trace::record::{Accesses, NO_VM, Record, RecordKind};
+use weir_trace::record::{Accesses, MarkName, NO_VM, Record, RecordKind};
 
 /// The process of the cores; that of VM `n` is this plus 1 plus `n`.
 const CORES: u64 = 1;
+
+/// The first track with marks of a VM; that of vCPU `n` is this plus `n`.
+const MARKS: u64 = 256;
 
 /// A slice that has not ended.
 #[derive(Clone, Debug)]
@@ -33,8 +38,18 @@ type Track = (u64, u64);
 /// An event of the format.
 #[derive(Default, Serialize)]
 struct TraceEvent<'a> {
-    /// The phase: `M` names a track, `X` is a slice, `i` a moment, `C` a counter.
+    /// The phase: `M` names a track, `X` is a slice, `B` and `E` begin and end one, `i` is a
+    /// moment, `C` a counter, `s` and `f` begin and end an arrow.
     ph: &'static str,
+    /// The arrow.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<String>,
+    /// The kind of an arrow.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cat: Option<&'static str>,
+    /// The end of an arrow: at the slice that surrounds it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bp: Option<&'static str>,
     /// The scope of a moment: its thread.
     #[serde(skip_serializing_if = "Option::is_none")]
     s: Option<&'static str>,
@@ -69,6 +84,10 @@ pub struct PerfettoEvents<'a, W: Write> {
     open: BTreeMap<Track, Open>,
     /// The last exit of each core, as long as its end may come.
     exits: BTreeMap<Track, (u64, Record)>,
+    /// The tracks with marks.
+    marked: BTreeSet<Track>,
+    /// The receiver of the last chunk that each core moved.
+    receivers: BTreeMap<u16, Track>,
     now: u64,
     /// The number of the packet of the record under way.
     number: Option<u64>,
@@ -93,7 +112,9 @@ impl<'a, W: Write> PerfettoEvents<'a, W> {
     pub fn new(facts: &'a TraceFacts, mut out: W) -> io::Result<Self> {
         out.write_all(b"{\"displayTimeUnit\":\"ns\",\"traceEvents\":[")?;
         let (open, exits) = (BTreeMap::new(), BTreeMap::new());
-        let mut events = Self { facts, out, first: true, open, exits, now: 0, number: None };
+        let (marked, receivers) = (BTreeSet::new(), BTreeMap::new());
+        let mut events =
+            Self { facts, out, first: true, open, exits, marked, receivers, now: 0, number: None };
         events.name((CORES, 0), "process_name", "cores")?;
         for core in 0..facts.cores.min(256) {
             events.name((CORES, core.into()), "thread_name", &format!("core {core}"))?;
@@ -183,12 +204,25 @@ impl<'a, W: Write> PerfettoEvents<'a, W> {
             | RecordKind::Lost => {
                 self.instant(on_core, record)?;
             }
-            RecordKind::PacketSent
-            | RecordKind::PacketChunk
-            | RecordKind::PacketArrived
-            | RecordKind::PacketTaken => {
+            RecordKind::TaskRelease | RecordKind::SectionBegin => {
+                self.mark(record, "B")?;
+            }
+            RecordKind::TaskComplete | RecordKind::SectionEnd => self.mark(record, "E")?,
+            RecordKind::PacketSent => {
+                self.instant(on_vcpu, record)?;
+                self.arrow(on_vcpu, record, "s")?;
+            }
+            RecordKind::PacketChunk => {
+                self.receivers.insert(core(record), on_vcpu);
                 self.instant(on_vcpu, record)?;
             }
+            RecordKind::PacketArrived => {
+                self.instant(on_vcpu, record)?;
+                if let Some(&receiver) = self.receivers.get(&core(record)) {
+                    self.arrow(receiver, record, "f")?;
+                }
+            }
+            RecordKind::PacketTaken => self.instant(on_vcpu, record)?,
         }
         Ok(())
     }
@@ -238,6 +272,46 @@ impl<'a, W: Write> PerfettoEvents<'a, W> {
     fn slice(&mut self, (pid, tid): Track, name: &str, since: u64) -> io::Result<()> {
         let (ts, dur) = (Some(micros(since)), Some(micros(self.now - since)));
         self.event(&TraceEvent { ph: "X", name, pid, tid, ts, dur, ..TraceEvent::default() })
+    }
+
+    /// Begins or ends a slice of a guest's program.
+    fn mark(&mut self, record: &Record, ph: &'static str) -> io::Result<()> {
+        let (pid, vcpu) = vcpu_track(record.vm, record.vcpu);
+        let tid = MARKS + vcpu;
+        if self.marked.insert((pid, tid)) {
+            self.name((pid, tid), "thread_name", &format!("marks of vCPU {vcpu}"))?;
+        }
+        let is_release = record.kind == RecordKind::TaskRelease as u16;
+        let args = is_release.then(|| Arguments::Record {
+            vcpu: words::vcpu_name(record, self.facts),
+            values: words::numbers(record, None, self.facts),
+        });
+        self.event(&TraceEvent {
+            ph,
+            name: &MarkName(record.count).to_string(),
+            pid,
+            tid,
+            ts: Some(micros(self.now)),
+            args,
+            ..TraceEvent::default()
+        })
+    }
+
+    /// Begins or ends the arrow of a packet that arrives.
+    fn arrow(&mut self, (pid, tid): Track, record: &Record, ph: &'static str) -> io::Result<()> {
+        let Some(number) = self.number else { return Ok(()) };
+        let flow = self.facts.flow(record.flow());
+        self.event(&TraceEvent {
+            ph,
+            id: Some(format!("{flow}:{number}")),
+            bp: (ph == "f").then_some("e"),
+            cat: Some("packet"),
+            name: &flow,
+            pid,
+            tid,
+            ts: Some(micros(self.now)),
+            ..TraceEvent::default()
+        })
     }
 
     fn instant(&mut self, track: Track, record: &Record) -> io::Result<()> {
@@ -351,12 +425,51 @@ mod tests {
         assert_eq!(names.len(), 1 + 3 + 2 + 3, "cores, and VMs with their vCPUs");
     }
 
+    #[test]
+    fn marks_are_slices_and_packets_are_arrows() {
+        let mark = |kind, time, name| counted(kind, 0, time, MarkName::new(name).0, 0);
+        let facts = facts();
+        let mut events = PerfettoEvents::new(&facts, Vec::new()).expect("memory");
+        let records = [
+            (mark(RecordKind::TaskRelease, 1000, "control"), None),
+            (mark(RecordKind::SectionBegin, 1100, "filter"), None),
+            (mark(RecordKind::SectionEnd, 1200, "filter"), None),
+            (mark(RecordKind::TaskComplete, 1500, "control"), None),
+            (counted(RecordKind::PacketSent, 0, 2000, 0, 0), Some(3)),
+            (Record { vm: 2, ..counted(RecordKind::PacketChunk, 0, 2100, 0, 0) }, None),
+            (counted(RecordKind::PacketArrived, 0, 2200, 0, 0), Some(3)),
+            // It does not arrive.
+            (counted(RecordKind::PacketSent, 0, 2300, 0, 0), None),
+        ];
+        for (record, number) in &records {
+            events.take(record, *number).expect("memory");
+        }
+        let text = events.finish().expect("memory");
+        let value: Value = serde_json::from_slice(&text).expect("JSON");
+        let all = value["traceEvents"].as_array().expect("a list");
+        let of = |phases: &[&str]| -> Vec<_> {
+            let of = all.iter().filter(|event| phases.iter().any(|ph| event["ph"] == *ph));
+            of.map(|e| (&e["ph"], &e["name"], &e["pid"], &e["tid"], &e["ts"]))
+                .map(|all| json!(all))
+                .collect()
+        };
+        let slices = [
+            json!(["B", "control", 3, 256, 1.0]),
+            json!(["B", "filter", 3, 256, 1.1]),
+            json!(["E", "filter", 3, 256, 1.2]),
+            json!(["E", "control", 3, 256, 1.5]),
+        ];
+        assert_eq!(of(&["B", "E"]), slices);
+        let arrows = [json!(["s", "0", 3, 0, 2.0]), json!(["f", "0", 4, 0, 2.2])];
+        assert_eq!(of(&["s", "f"]), arrows);
+    }
+
     proptest! {
         /// For any damaged trace the output is JSON, and no slice has a negative length.
         #[test]
         fn any_records_make_events(
             words in prop::collection::vec(
-                (any::<u16>(), 0u16..24, any::<[u8; 2]>(), any::<u32>(), any::<u64>()),
+                (any::<u16>(), 0u16..36, any::<[u8; 2]>(), any::<u32>(), any::<u64>()),
                 0..60,
             ),
         ) {

@@ -4,7 +4,7 @@ use super::file::{TraceFacts, core};
 use serde_json::{Map, Value};
 use weir_trace::{
     phases::{LONGEST, Phase, unpack},
-    record::{Accesses, BY_ENGINE, MOST_OTHER, NO_VM, OTHER_BITS, Record, RecordKind},
+    record::{Accesses, BY_ENGINE, MOST_OTHER, MarkName, NO_VM, OTHER_BITS, Record, RecordKind},
     wire::{ExitCause, FaultKind},
 };
 
@@ -88,6 +88,9 @@ pub fn numbers(record: &Record, packet: Option<u64>, facts: &TraceFacts) -> Stri
                 words.extend(switch(record, facts).map(|ns| format!("took {ns} ns")));
             }
             ("latency", None) => words.push(format!("{field} {value} ns")),
+            ("age", None) => words.push(format!("{field} {} ns", in_ns(value, facts))),
+            ("skipped", None) if value == 0 => {}
+            ("task" | "section", None) => words.push(MarkName(value).to_string()),
             ("budget" | "was", None) if place == 2 && value == MOST_OTHER => {
                 words.push(format!("{field} {value} or more"));
             }
@@ -112,7 +115,8 @@ pub fn switch(record: &Record, facts: &TraceFacts) -> Option<u64> {
 }
 
 fn in_ns(ticks: u64, facts: &TraceFacts) -> u64 {
-    ticks * 1_000_000_000 / facts.frequency.max(1)
+    let ns = u128::from(ticks) * 1_000_000_000 / u128::from(facts.frequency.max(1));
+    u64::try_from(ns).unwrap_or(u64::MAX)
 }
 
 /// Returns the longest phase that a record can hold, in ns. A phase of this length took at least
@@ -132,6 +136,12 @@ fn count(record: &Record, facts: &TraceFacts) -> u64 {
     if is_time { facts.nanos(record.count) } else { record.count }
 }
 
+/// Returns the third number of a record. An age is in ns.
+fn other(record: &Record, facts: &TraceFacts) -> u64 {
+    let is_age = record.kind == RecordKind::TaskRelease as u16;
+    if is_age { in_ns(record.other(), facts) } else { record.other() }
+}
+
 /// Returns a record as a line of CSV; names of VMs have no commas. `packet` is the number of the
 /// record's packet, if it arrived.
 #[must_use]
@@ -149,7 +159,7 @@ pub fn csv(record: &Record, packet: Option<u64>, facts: &TraceFacts) -> String {
         kind(record),
         record.detail,
         count(record, facts),
-        record.other(),
+        other(record, facts),
         packet.map(|number| number.to_string()).unwrap_or_default()
     )
 }
@@ -167,11 +177,13 @@ pub fn json(record: &Record, packet: Option<u64>, facts: &TraceFacts) -> Value {
     set("kind", kind(record).into());
     let named = RecordKind::from_number(record.kind).map(RecordKind::fields);
     let fields = named.unwrap_or(["detail", "count", "other"]);
-    let numbers = [u64::from(record.detail), count(record, facts), record.other()];
+    let numbers = [u64::from(record.detail), count(record, facts), other(record, facts)];
     for (place, (field, number)) in fields.into_iter().zip(numbers).enumerate() {
         if field == "phases" {
             let phases = phases(record, facts).map(|(phase, ns)| (phase.name().into(), ns.into()));
             set(field, Value::Object(phases.collect()));
+        } else if matches!(field, "task" | "section") {
+            set(field, MarkName(number).to_string().into());
         } else if field == "packet" {
             set(field, packet.into());
             set("flow", facts.flow(record.flow()).into());
@@ -224,6 +236,22 @@ mod tests {
         record(RecordKind::PacketChunk, 1, detail, weir_trace::phases::pack([1, 0, 3, 0]), 4096)
     }
 
+    /// A mark of a guest.
+    fn mark(kind: RecordKind, skipped: u32, age: u64) -> Record {
+        record(kind, 1, skipped, MarkName::new("control").0, age)
+    }
+
+    #[test]
+    fn a_mark_has_the_name_of_its_task() {
+        let release = json(&mark(RecordKind::TaskRelease, 2, 400), None, &facts());
+        assert_eq!(
+            [&release["task"], &release["skipped"], &release["age"]],
+            [&json!("control"), &json!(2), &json!(400)]
+        );
+        let end = json(&mark(RecordKind::SectionEnd, 0, 0), None, &facts());
+        assert_eq!((&end["section"], &end["age"]), (&json!("control"), &Value::Null));
+    }
+
     #[test]
     fn each_kind_names_its_numbers() {
         let facts = facts();
@@ -249,6 +277,9 @@ mod tests {
             ),
             (record(RecordKind::Interrupt, 1, 27, 0, 0), "intid 27"),
             (record(RecordKind::Enter, 1, 0, 0, 0), ""),
+            (mark(RecordKind::TaskRelease, 2, 400), "skipped 2, control, age 400 ns"),
+            (mark(RecordKind::TaskRelease, 0, 400), "control, age 400 ns"),
+            (mark(RecordKind::SectionEnd, 0, 0), "control"),
             (chunk(7), "buffer 7, ps 1 ns, copy 3 ns, bytes 4096"),
             (chunk(7 | BY_ENGINE), "buffer 7 by the DMA engine, ps 1 ns, ip 3 ns, bytes 4096"),
         ] {

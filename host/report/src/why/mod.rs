@@ -1,5 +1,5 @@
-//! Explains a run: the parts of a packet's latency, of a period of a memory budget, or of a task's
-//! response, from the records of its trace.
+//! Explains a run: the parts of a packet's latency, of a period of a memory budget, or of the
+//! response time of a task's activation, from the records of its trace.
 //!
 //! The parts of a time follow each other without a gap, so that they sum to it exactly. Time that
 //! no record explains is a part of its own ([`NOT_RECORDED`]).
@@ -10,6 +10,7 @@ mod flow;
 mod render;
 mod subject;
 mod survey;
+mod task;
 #[cfg(test)]
 mod tests;
 
@@ -31,8 +32,8 @@ pub struct WhyQuery {
     /// The subject; none for the worst one of the run: first what does not hold, then the greatest
     /// ratio of maximum and bound.
     pub subject: Option<Subject>,
-    /// The number of the packet or period, from 1; none for the one with the longest latency or the
-    /// longest throttling.
+    /// The number of the packet, activation or period, from 1; none for the one with the longest
+    /// latency, response or throttling.
     pub number: Option<u64>,
 }
 
@@ -53,7 +54,7 @@ pub enum Subject {
 pub enum SubjectKind {
     /// A packet of a flow: `total_ns` is its latency.
     Flow,
-    /// A task: `total_ns` is its longest response.
+    /// An activation of a task: `total_ns` is its response time.
     Task,
     /// A period of a memory budget: `total_ns` is its length.
     Budget,
@@ -88,11 +89,11 @@ pub struct WhyReport {
     pub name: String,
     /// Why this subject was chosen; none if the caller named it.
     pub chosen: Option<String>,
-    /// The number of the packet or the period, from 1; none for a task.
+    /// The number of the packet, the activation or the period, from 1.
     pub number: Option<u64>,
     /// How many packets, periods or activations there are.
     pub count: u64,
-    /// The beginning, in ns since the hypervisor's start; none for a task.
+    /// The beginning, in ns since the hypervisor's start.
     pub from_ns: Option<u64>,
     /// The time that the parts sum to, in ns.
     pub total_ns: u64,
@@ -134,7 +135,7 @@ impl WhyReport {
 ///
 /// # Errors
 ///
-/// The call is wrong if the run has no such subject, packet or period, or left no report or trace.
+/// The call is wrong if the run has no such subject, packet, activation or period, or left no report or trace.
 /// The system is at fault if the run shows nothing that could be explained.
 ///
 /// # Examples
@@ -183,7 +184,7 @@ impl ExplainedRun {
                 };
                 flow::explain(run, survey, (&chosen, flow), query.number)
             }
-            Facts::Task(task) => Ok(subject::task(run, &chosen, task)),
+            Facts::Task(task) => task::explain(run, (&chosen, task), query.number),
             Facts::Budget(budget) => budget::explain(run, (&chosen, budget), query.number),
         }
     }

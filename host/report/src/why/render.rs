@@ -46,9 +46,9 @@ impl WhyReport {
             SubjectKind::Flow => {
                 format!("flow {name}, packet {number} of {count}: latency {total_ns} ns")
             }
-            SubjectKind::Task => format!(
-                "task {name}: the longest response of {count} activations took {total_ns} ns"
-            ),
+            SubjectKind::Task => {
+                format!("task {name}, activation {number} of {count}: response {total_ns} ns")
+            }
             SubjectKind::Budget => {
                 format!("memory budget {name}, period {number} of {count}: {total_ns} ns")
             }
@@ -57,12 +57,13 @@ impl WhyReport {
 
     /// Returns bound, deadline and verdict; none without any.
     fn limits(&self) -> Option<String> {
+        let word = if self.kind == SubjectKind::Task { "response" } else { "latency" };
         let bound = self.bound_ns.map(|ns| {
             let ratio = self
                 .total_ns
                 .saturating_mul(1000)
                 .checked_div(ns)
-                .map(|ratio| format!(" (latency/bound {}.{:03})", ratio / 1000, ratio % 1000));
+                .map(|ratio| format!(" ({word}/bound {}.{:03})", ratio / 1000, ratio % 1000));
             format!("bound {ns} ns{}", ratio.unwrap_or_default())
         });
         let late = |ns: u64| match self.total_ns.checked_sub(ns) {
@@ -138,7 +139,7 @@ impl fmt::Display for WhyReport {
         let total = ["", "sum", "", "", "", &sum.to_string(), "", ""].map(str::to_owned);
         rows.add_row(total);
         writeln!(f, "{rows}")?;
-        if !sums.is_empty() && self.kind != SubjectKind::Task {
+        if !sums.is_empty() {
             let column = self.total_ns / COLUMNS;
             writeln!(f, "\n  {}\n  a column is {column} ns", self.line(&sums))?;
         }

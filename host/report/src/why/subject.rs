@@ -1,6 +1,6 @@
 //! The subjects of a run, by its report.
 
-use super::{NOT_RECORDED, Subject, SubjectKind, TimePart, WhyQuery, WhyReport};
+use super::{Subject, SubjectKind, WhyQuery};
 use crate::run::{BudgetFinding, FlowRun, RunReport, TaskFinding};
 use std::path::{Path, PathBuf};
 use weir_analysis::verdict::Verdict;
@@ -44,8 +44,6 @@ pub(super) struct Chosen {
 struct Severity {
     /// Its verdict is that it does not hold.
     fails: bool,
-    /// Whether the trace shows its parts.
-    is_explained: bool,
     /// The ratio of its maximum and its limit, in thousandths; none without a limit.
     ratio: Option<u64>,
     /// What the ratio is of.
@@ -55,11 +53,7 @@ struct Severity {
 impl Severity {
     /// Returns why this one was chosen.
     fn reason(&self) -> String {
-        let among = match (self.fails, self.is_explained) {
-            (true, _) => "of what does not hold",
-            (false, true) => "of the flows and budgets",
-            (false, false) => "of the tasks",
-        };
+        let among = if self.fails { "of what does not hold" } else { "of the run" };
         let ratio = self.ratio.map(|ratio| {
             let (whole, rest) = (ratio / 1000, ratio % 1000);
             format!("{} is {whole}.{rest:03}, the greatest {among}", self.words)
@@ -68,7 +62,7 @@ impl Severity {
             (true, Some(ratio)) => format!("it does not hold; {ratio}"),
             (true, None) => "it does not hold, and has no bound".to_owned(),
             (false, Some(ratio)) => ratio,
-            (false, None) => "nothing that the trace explains has a bound".to_owned(),
+            (false, None) => "nothing in the run has a bound".to_owned(),
         }
     }
 }
@@ -113,9 +107,7 @@ impl Chosen {
         };
         let ratio = limit.and_then(|limit| max.saturating_mul(1000).checked_div(limit));
         let fails = self.verdict() == Some(Verdict::DoesNotHold);
-        // The trace explains no task.
-        let is_explained = self.kind() != SubjectKind::Task;
-        Some(Severity { fails, is_explained, ratio, words })
+        Some(Severity { fails, ratio, words })
     }
 
     /// Returns a maximum with the limit that it is compared with.
@@ -209,37 +201,12 @@ impl ReportedRun {
         let worst = shown.collect::<Vec<_>>().into_iter().rev().max_by_key(|(of, _)| *of);
         let (severity, chosen) = worst.ok_or_else(|| {
             Failure::system(format!(
-                "the run {} shows nothing to explain: no packet of a flow arrived, no task \
-                 reported a response, and no period of a memory budget ended; name another run: \
+                "the run {} shows nothing to explain: no packet of a flow arrived, no activation \
+                 of a task was marked, and no period of a memory budget ended; name another run: \
                  weir why RUN",
                 self.run.display()
             ))
         })?;
         Ok(Chosen { reason: Some(severity.reason()), ..chosen })
     }
-}
-
-/// Explains a task: the trace has no record of its activations.
-pub(super) fn task(run: &Path, chosen: &Chosen, task: &TaskFinding) -> WhyReport {
-    let mut report = WhyReport::new(run, chosen);
-    report.count = task.activations.unwrap_or(0);
-    report.total_ns = task.observed_max_ns.unwrap_or(0);
-    if report.total_ns > 0 {
-        report.parts.push(TimePart {
-            from_ns: 0,
-            ns: report.total_ns,
-            what: NOT_RECORDED.to_owned(),
-            vm: Some(chosen.vm.clone()),
-            core: None,
-            term: None,
-        });
-    }
-    report.notes.push(format!(
-        "the trace has no records of a task's release and completion, so that the times of its \
-         activations are not known; its VM prints the longest response. `weir trace {} --vm {} \
-         --kind throttle,wake,vcpu-switch` shows when the VM lost its core",
-        run.display(),
-        chosen.vm
-    ));
-    report
 }

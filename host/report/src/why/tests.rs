@@ -10,7 +10,7 @@ use serde_json::json;
 use std::io::Cursor;
 use weir_trace::{
     phases::pack,
-    record::{BY_ENGINE, Record, RecordKind, WAITED, packet},
+    record::{BY_ENGINE, MarkName, Record, RecordKind, WAITED, packet},
     wire::ExitCause,
 };
 
@@ -331,6 +331,8 @@ fn finding_of_task(max: u64, finding: Finding) -> TaskFinding {
         misses: Some(0),
         bound_ns: None,
         observed_max_ns: Some(max),
+        max_activation: Some(2),
+        missed: Vec::new(),
         finding,
     }
 }
@@ -392,9 +394,8 @@ fn reported(flow: u64, task: u64, beyond: u64, fails: &str) -> ReportedRun {
 fn without_a_subject_the_worst_one_is_explained() {
     let worst = |run: &ReportedRun| run.choose(&WhyQuery::default()).expect("a subject");
     for (run, name, reason) in [
-        (reported(50, 20, 30, ""), "f", "max/bound is 0.500, the greatest of the flows"),
-        // The trace does not explain a task.
-        (reported(50, 60, 30, ""), "f", "max/bound is 0.500, the greatest of the flows"),
+        (reported(50, 20, 30, ""), "f", "max/bound is 0.500, the greatest of the run"),
+        (reported(50, 60, 30, ""), "t", "max/deadline is 0.600, the greatest of the run"),
         (reported(50, 60, 30, "t"), "t", "it does not hold; max/deadline is 0.600"),
         (reported(50, 60, 70, ""), "v/0/reads", "max above limit/overshoot is 0.700"),
         (reported(50, 60, 70, "f"), "f", "it does not hold; max/bound is 0.500"),
@@ -422,13 +423,54 @@ fn a_subject_has_the_names_of_the_report() {
     assert!(refused.text.contains("no flow `g`: it has f"), "{}", refused.text);
 }
 
+/// A mark of task `t` of VM `long` on core 1.
+fn mark(time: u64, kind: RecordKind, age: u64) -> Record {
+    let count = MarkName::new("t").0;
+    Record { count, rest: age, ..record(time, kind, 1, 0) }.with_sequence(1)
+}
+
 #[test]
-fn a_task_names_the_records_that_are_missing() {
-    let task = finding_of_task(70, Finding::holds());
-    let chosen = chosen("loop", Facts::Task(task.clone()));
-    let report = subject::task(Path::new("run"), &chosen, &task);
-    assert_eq!(lengths(&report), [(NOT_RECORDED, 70)]);
-    assert!(report.notes[0].contains("release and completion"), "{report}");
+fn the_parts_of_a_response_are_those_of_the_activation() {
+    let on_core = |time, kind, vm| record(time, kind, vm, 0).with_sequence(1);
+    let records = [
+        mark(100, RecordKind::TaskRelease, 10),
+        mark(150, RecordKind::TaskComplete, 0),
+        // Released at 1000, while another VM has the core.
+        on_core(900, RecordKind::VcpuSwitch, 0),
+        on_core(1400, RecordKind::VcpuSwitch, 1),
+        mark(1430, RecordKind::TaskRelease, 430),
+        on_core(1500, RecordKind::Interrupt, 1),
+        on_core(1600, RecordKind::Throttle, 1),
+        // Of another core.
+        record(1650, RecordKind::VcpuSwitch, 0, 0),
+        on_core(1900, RecordKind::Wake, 1),
+        mark(2000, RecordKind::TaskComplete, 0),
+        on_core(2100, RecordKind::VcpuSwitch, 0),
+    ];
+    let task = finding_of_task(1000, Finding::holds());
+    let chosen = chosen("t", Facts::Task(task.clone()));
+    let explained = |number| {
+        let found = task::find(&mut again(&records), ("long", &task), number)?;
+        task::parts(&mut again(&records), WhyReport::new(Path::new("run"), &chosen), found)
+    };
+    let worst = explained(None).expect("an activation");
+    assert_whole(&worst);
+    assert_eq!((worst.number, worst.count, worst.total_ns), (Some(2), 2, 1000));
+    let expected = [
+        ("off its core", 400),
+        ("from the release to its mark: EL2, and other work of the VM", 30),
+        ("the task, and what interrupts it", 170),
+        ("throttled: memory budget spent", 300),
+        ("the task, and what interrupts it", 100),
+    ];
+    assert_eq!(lengths(&worst), expected);
+    assert_eq!(worst.parts[0].vm.as_deref(), Some("short"));
+    assert!(worst.notes[0].starts_with("1 interrupts came"), "{worst}");
+    assert!(worst.to_string().starts_with("task t, activation 2 of 2: response 1000 ns\n"));
+    let first = explained(Some(1)).expect("an activation");
+    assert_eq!((first.from_ns, first.total_ns), (Some(90), 60));
+    let refused = explained(Some(3)).expect_err("two activations");
+    assert!(refused.text.contains("no activation 3: its VM marked 2"), "{}", refused.text);
 }
 
 #[test]

@@ -8,7 +8,7 @@ use super::{
 use crate::{
     demux::{ConsoleSource, WireStep},
     expect::Expectations,
-    findings::{self, Activations, Clock, Latency, TaskFinding, TaskLine},
+    findings::{self, Clock, Latency, TaskFinding},
 };
 use std::collections::BTreeMap;
 use weir_report::run::{
@@ -48,12 +48,9 @@ pub(crate) struct Tally {
     started: bool,
     stopped: bool,
     damaged: u64,
-    records_lost: u64,
     hypervisor: Vec<String>,
     /// The last counts of each flow, by its position in the file.
     flows: BTreeMap<u32, wire::FlowCounts>,
-    /// The counts that VMs report for their tasks, by the positions of VM and task.
-    activations: BTreeMap<(usize, usize), Activations>,
     /// What the firmware made of the request to limit the DMA engine.
     regulator: Option<WireEvent>,
     /// Boots of the board before this one.
@@ -81,6 +78,8 @@ impl Tally {
             misses: None,
             bound_ns: facts.bound_ns,
             observed_max_ns: None,
+            max_activation: None,
+            missed: Vec::new(),
             finding: findings::open(),
         };
         let vms = vms
@@ -98,10 +97,8 @@ impl Tally {
             started: false,
             stopped: false,
             damaged: 0,
-            records_lost: 0,
             hypervisor: Vec::new(),
             flows: BTreeMap::new(),
-            activations: BTreeMap::new(),
             regulator: None,
             resets: 0,
         }
@@ -125,7 +122,6 @@ impl Tally {
             }
             WireStep::Line { source: ConsoleSource::Vm(vm), text, .. } => {
                 self.console(*vm, |console| console.lines += 1);
-                self.task(*vm, text);
                 if let (Some(vm), Some(address)) = (self.vms.get_mut(*vm), connected(text)) {
                     vm.run.connected = Some(address.to_owned());
                 }
@@ -145,10 +141,8 @@ impl Tally {
             WireStep::Port(port) => self.frames(port),
             WireStep::Flow(flow) => _ = self.flows.insert(flow.flow, *flow),
             WireStep::Damaged => self.damaged += 1,
-            WireStep::Dropped { source: ConsoleSource::Hypervisor, bytes, .. } => {
-                self.records_lost += u64::from(*bytes);
-            }
             WireStep::Byte(ConsoleSource::Hypervisor, _)
+            | WireStep::Dropped { source: ConsoleSource::Hypervisor, .. }
             | WireStep::Unfinished { .. }
             | WireStep::Trace(_)
             | WireStep::Reset => {}
@@ -158,19 +152,6 @@ impl Tally {
     fn console(&mut self, vm: usize, change: impl FnOnce(&mut ConsoleCounts)) {
         if let Some(vm) = self.vms.get_mut(vm) {
             change(&mut vm.run.console);
-        }
-    }
-
-    /// Takes a line of a VM that can report the counts of its tasks.
-    fn task(&mut self, vm: usize, line: &str) {
-        let Some(line) = TaskLine::parse(line) else { return };
-        let tasks = self.vms.get_mut(vm).into_iter().flat_map(|vm| &mut vm.run.tasks).enumerate();
-        for (place, task) in tasks.filter(|(_, task)| task.name == line.name) {
-            let counts = self.activations.entry((vm, place)).or_default();
-            counts.take(&line);
-            let (activations, misses) = counts.sum();
-            (task.activations, task.misses) = (Some(activations), Some(misses));
-            task.observed_max_ns = task.observed_max_ns.max(line.max_ns);
         }
     }
 
@@ -350,7 +331,6 @@ impl Tally {
             totals.dropped += vm.console.dropped;
             totals.records_lost += vm.records_lost;
         }
-        totals.records_lost = totals.records_lost.max(self.records_lost);
         RunReport {
             system: system.into(),
             platform: platform.into(),

@@ -25,9 +25,10 @@ pub(super) fn judge_report(
     trace: Option<PathBuf>,
 ) -> Result {
     let (budgets, lines) = (judge::budgets(system), judge::lines(system, &options.bounds));
+    let tasks = judge::tasks(system);
     let is_shared = !system.timing.cores.is_empty();
-    let needs_trace =
-        is_shared || !(report.flows.is_empty() && budgets.is_empty() && lines.is_empty());
+    let is_judged = !(budgets.is_empty() && lines.is_empty() && tasks.is_empty());
+    let needs_trace = is_shared || is_judged || !report.flows.is_empty();
     let mut observed = None;
     if let Some(path) = trace.filter(|_| needs_trace) {
         let overshoot = |key| budgets.iter().find(|of| of.key == key)?.overshoot;
@@ -36,7 +37,7 @@ pub(super) fn judge_report(
         let sharers = judge::sharers(system);
         let sharer = |flow: u32| sharers.get(usize::try_from(flow).ok()?).copied().flatten();
         let mut trace = Trace::open(&path)?;
-        observed = Some(ObservedTrace::read(&mut trace, overshoot, deadline, sharer)?);
+        observed = Some(ObservedTrace::read(&mut trace, &tasks, overshoot, deadline, sharer)?);
     }
     report.cores = judge::cores(system, observed.as_ref());
     report.memory.clone_from(&options.memory);
