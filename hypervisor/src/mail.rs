@@ -26,9 +26,6 @@ pub const BUDGET: u32 = 1 << 8;
 /// Message: hand over the active devices if their owner is to change.
 pub const HAND_OVER: u32 = 1 << 10;
 
-/// Message of the console core to itself: send the next record of the report.
-pub const REPORT: u32 = 1 << 12;
-
 static MAIL: [AtomicU32; MAX_CORES] = [const { AtomicU32::new(0) }; MAX_CORES];
 
 /// Returns core `core`'s mailbox. The index is taken modulo [`MAX_CORES`], so it is never out of
@@ -69,7 +66,7 @@ pub fn take(core: CoreId, messages: u32) -> u32 {
 pub fn is_console(core: CoreId) -> bool {
     // Relaxed: as in `is_quiet`.
     let messages = mail(core).load(Ordering::Relaxed);
-    messages != 0 && messages & !(CONSOLE | REPORT) == 0
+    messages != 0 && messages & !CONSOLE == 0
 }
 
 /// Returns whether core `core`'s mailbox is empty. A message that arrives later comes with an SGI.

@@ -2,7 +2,8 @@
 
 use crate::{
     arch::timer,
-    console, system,
+    console::{self, Frame},
+    system,
     virtio::{flows, switch},
     vm::{self, Ending, Vm},
 };
@@ -25,7 +26,7 @@ impl Vm {
         }
     }
 
-    fn report_boots(&self) {
+    fn boots(&self) -> Frame {
         // The time is read before the counts, here and below, so that an event that is missing in
         // the counts is later than this time.
         let time_ns = timer::now_ns();
@@ -34,7 +35,7 @@ impl Vm {
         for (to, from) in faults.iter_mut().zip(&self.faults) {
             *to = from.load(Ordering::Relaxed).into();
         }
-        console::record(
+        Frame::new(
             FrameKind::Boots,
             &Boots {
                 time_ns,
@@ -46,10 +47,10 @@ impl Vm {
                 lost: console::lost(vm),
                 faults,
             },
-        );
+        )
     }
 
-    fn report_vcpu(&self, vcpu: usize) {
+    fn counters(&self, vcpu: usize) -> Frame {
         let time_ns = timer::now_ns();
         let counts = &self.vcpu(vcpu).counts;
         let on = self
@@ -66,7 +67,7 @@ impl Vm {
         for (to, from) in exits.iter_mut().zip(&counts.exits) {
             *to = from.load(Ordering::Relaxed);
         }
-        console::record(
+        Frame::new(
             FrameKind::Counters,
             &VcpuCounters {
                 time_ns,
@@ -78,10 +79,10 @@ impl Vm {
                 exits,
                 injected: counts.all_injected(),
             },
-        );
+        )
     }
 
-    fn report_denials(&self) {
+    fn denied(&self) -> Frame {
         let time_ns = timer::now_ns();
         let mut counts = [0; DENIALS];
         for (to, from) in counts.iter_mut().zip(&self.denials) {
@@ -89,16 +90,16 @@ impl Vm {
         }
         // The broker checks packets and frames and counts those that it refuses.
         counts[Denial::Virtio as usize] += flows::refused(self) + switch::refused(self);
-        console::record(
+        Frame::new(
             FrameKind::Denials,
             &Denials { time_ns, vm: self.index() as u32, reserved: 0, counts },
-        );
+        )
     }
 }
 
 /// A position in a report of the counters of every VM, flow and port of the switch: the next record
-/// to send. Records are sent one at a time, because sending all of them at once would delay the
-/// interrupts of the console core's guest.
+/// to send. The console makes one record at a time, when it can send it, so that the interrupts of
+/// the console core's guest are not delayed and no record has to wait in memory.
 #[derive(Clone, Copy)]
 pub enum Report {
     /// Record `part` of VM `vm`: first its boots, then each of its vCPUs, last its denials.
@@ -121,38 +122,30 @@ impl Default for Report {
 }
 
 impl Report {
-    /// Sends this record, and returns the next one.
+    /// Returns this record, if there is one, and the next position.
     #[inline(never)]
-    pub fn step(self) -> Option<Self> {
+    pub fn step(self) -> (Option<Frame>, Option<Self>) {
         match self {
             Self::Vm { vm, part } => {
-                let Some(its) = vm::at(vm) else { return Some(Self::Flow(0)) };
-                let vcpus = its.vcpu_count();
-                if part == 0 {
-                    its.report_boots();
-                } else if part <= vcpus {
-                    its.report_vcpu(part - 1);
-                } else {
-                    its.report_denials();
-                    return Some(Self::Vm { vm: vm + 1, part: 0 });
+                let Some(its) = vm::at(vm) else { return (None, Some(Self::Flow(0))) };
+                let next = Some(Self::Vm { vm, part: part + 1 });
+                match part.checked_sub(1) {
+                    None => (Some(its.boots()), next),
+                    Some(vcpu) if vcpu < its.vcpu_count() => (Some(its.counters(vcpu)), next),
+                    Some(_) => (Some(its.denied()), Some(Self::Vm { vm: vm + 1, part: 0 })),
                 }
-                Some(Self::Vm { vm, part: part + 1 })
             }
-            Self::Flow(flow) => {
-                Some(if flows::report(flow) { Self::Flow(flow + 1) } else { Self::Port(0) })
+            Self::Flow(flow) => match flows::report(flow) {
+                Some(counts) => {
+                    (Some(Frame::new(FrameKind::Flow, &counts)), Some(Self::Flow(flow + 1)))
+                }
+                None => (None, Some(Self::Port(0))),
+            },
+            Self::Port(vm) => {
+                let Some(its) = vm::at(vm) else { return (None, None) };
+                let frame = switch::report(its).map(|it| Frame::new(FrameKind::Port, &it));
+                (frame, Some(Self::Port(vm + 1)))
             }
-            Self::Port(vm) => vm::at(vm).map(|its| {
-                switch::report(its);
-                Self::Port(vm + 1)
-            }),
-        }
-    }
-
-    /// Sends a whole report, while no guest runs.
-    pub fn send() {
-        let mut next = Some(Self::default());
-        while let Some(report) = next {
-            next = report.step();
         }
     }
 }

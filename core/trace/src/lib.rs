@@ -14,7 +14,6 @@ pub mod decode;
 )]
 mod model;
 pub mod phases;
-pub mod quota;
 #[cfg(any(feature = "decode", test))]
 pub mod reader;
 pub mod record;

@@ -58,7 +58,7 @@ pub enum FrameKind {
 pub struct ConsoleMark {
     /// Nanoseconds since the hypervisor started.
     pub time_ns: u64,
-    /// The VM's place in the system file, or [`HYPERVISOR`].
+    /// The VM's place in the system file.
     pub vm: u32,
     /// Console bytes of this VM lost since the last mark that named it.
     pub dropped: u32,

@@ -1,36 +1,35 @@
 //! The console: every VM's console and the hypervisor's own records on the board's only UART.
 //!
-//! The bytes of a VM wait in the ring of that VM, and the records in a ring of the hypervisor. One
-//! core, the console core, moves them to the UART, a bounded number at a time; the other cores only
-//! put bytes into the rings and notify it. So a guest on another core never spends the time that
-//! the UART takes, and no core waits for a lock of another VM.
+//! The bytes of a VM wait in a ring of that VM, and so do the records of its events, so that a VM
+//! that floods the console or causes many events loses only its own. The records of a report are
+//! made when the UART has room for them. One core, the console core, moves all of them to the UART,
+//! a bounded number of bytes at a time; the other cores only put bytes into the rings and notify it.
+//! So a guest on another core never spends the time that the UART takes, and no core waits for a
+//! lock of another VM.
 
 use crate::{
     arch::{lock::Lock, relax, timer},
-    mail, notice, trace,
+    mail, notice,
+    report::{self, Report},
+    trace,
     uart::Uart,
 };
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use weir_abi::{MAX_CORES, MAX_VMS};
 use weir_trace::{
-    quota::Quota,
     ring::ByteRing,
     sender::TraceSender,
-    wire::{self, ConsoleMark, FrameKind, Framing, HYPERVISOR, TRACE_RECORDS, WireEvent},
+    wire::{self, ConsoleMark, FrameKind, Framing, TRACE_RECORDS, What, WireEvent},
 };
 use weir_units::CoreId;
 use weir_vdev::pl011::{FIFO_DEPTH, Sink};
 use zerocopy::{Immutable, IntoBytes};
 
-/// Bytes of a VM's output that wait for the UART; further bytes are lost, and counted.
+/// Bytes of a VM's output that wait for the UART, and those of its events; further bytes and events
+/// are lost, and counted.
 const OUTPUT: usize = 4096;
 /// Bytes of console input that wait for a VM.
 const INPUT: usize = 256;
-/// Bytes of records that wait for the UART.
-const RECORDS: usize = 32768;
-/// Bytes of the records ring that the events of one VM can occupy. The space that all VMs together
-/// leave free holds a full report of the counters.
-const EVENTS: usize = 1536;
 /// Bytes that the console core sends in one section with interrupts masked: half of the UART's
 /// FIFO.
 const SECTION: usize = 16;
@@ -38,11 +37,19 @@ const SECTION: usize = 16;
 /// the source costs a mark on the UART.
 const TURN: usize = 16;
 
+/// The sources of the UART's bytes: the output of VM `n` is source `n`, its events are `EVENTS` plus
+/// `n`, then come the events of the whole system, and the report.
+const EVENTS: usize = MAX_VMS;
+const SYSTEM: usize = 2 * MAX_VMS;
+const REPORT: usize = SYSTEM + 1;
+const SOURCES: usize = REPORT + 1;
+
 /// The console state of one VM.
 pub struct VmConsole {
     output: ByteRing<OUTPUT>,
     input: ByteRing<INPUT>,
     dropped: AtomicU32,
+    events: Events,
     /// Whether the guest saw a full FIFO and waits for room.
     waits: AtomicBool,
     /// The core of the VM's first vCPU.
@@ -55,6 +62,7 @@ impl VmConsole {
             output: ByteRing::new(),
             input: ByteRing::new(),
             dropped: AtomicU32::new(0),
+            events: Events::new(),
             waits: AtomicBool::new(false),
             core: AtomicU8::new(0),
         }
@@ -75,12 +83,34 @@ impl VmConsole {
     }
 }
 
+/// The events of a VM, or of the whole system, that wait for the UART.
+struct Events {
+    ring: ByteRing<OUTPUT>,
+    /// The right to write the ring, held while an event is copied, and how many events were lost.
+    lost: Lock<u32>,
+}
+
+impl Events {
+    const fn new() -> Self {
+        Self { ring: ByteRing::new(), lost: Lock::new(0) }
+    }
+
+    /// Adds an event, or counts it as lost.
+    fn put(&self, frame: &Frame) {
+        let mut lost = self.lost.lock();
+        if !self.ring.push_all(frame.as_slice()) {
+            *lost = lost.saturating_add(1);
+        }
+    }
+}
+
 static CHANNELS: [VmConsole; MAX_VMS] = [const { VmConsole::new() }; MAX_VMS];
-static RECORDS_RING: ByteRing<RECORDS> = ByteRing::new();
-/// The right to write records, held while a record is copied, and the quota of each VM in the ring.
-static RECORDS_WRITER: Lock<[Quota; MAX_VMS]> = Lock::new([Quota::new(); MAX_VMS]);
-static RECORDS_LOST: AtomicU32 = AtomicU32::new(0);
+/// The events of the whole system. They are fewer than the ring holds, unless the host asks for
+/// reports faster than it takes them.
+static SYSTEM_EVENTS: Events = Events::new();
 static BELL: AtomicBool = AtomicBool::new(false);
+/// Whether a report is to begin, unless one is under way.
+static REPORT_DUE: AtomicBool = AtomicBool::new(false);
 static FOCUS: AtomicU8 = AtomicU8::new(0);
 static CONSOLE_CORE: AtomicU8 = AtomicU8::new(0);
 
@@ -92,14 +122,25 @@ pub fn channel(vm: usize) -> &'static VmConsole {
     &CHANNELS[vm % MAX_VMS]
 }
 
+/// Returns the ring of a source; none for the report.
+#[inline(always)]
+fn ring(source: usize) -> Option<&'static ByteRing<OUTPUT>> {
+    match (CHANNELS.get(source), CHANNELS.get(source.wrapping_sub(EVENTS))) {
+        (Some(channel), _) => Some(&channel.output),
+        (_, Some(channel)) => Some(&channel.events.ring),
+        _ => (source == SYSTEM).then_some(&SYSTEM_EVENTS.ring),
+    }
+}
+
 /// A frame in memory: DLE, kind, length, payload, checksum. A DLE in the payload is not doubled.
-struct Frame {
+pub struct Frame {
     bytes: [u8; 260],
     len: usize,
 }
 
 impl Frame {
-    fn new(kind: FrameKind, payload: &(impl IntoBytes + Immutable)) -> Self {
+    /// Returns the frame of this kind with this payload.
+    pub fn new(kind: FrameKind, payload: &(impl IntoBytes + Immutable)) -> Self {
         let mut frame = Self { bytes: [0; 260], len: 0 };
         wire::frame(kind, payload, |part| {
             let place = frame.bytes.get_mut(frame.len..frame.len + part.len());
@@ -169,45 +210,27 @@ impl Sink for Output {
     }
 }
 
-/// Sends a record to the host.
-pub fn record(kind: FrameKind, payload: &(impl IntoBytes + Immutable)) {
-    send(&Frame::new(kind, payload), HYPERVISOR.into());
-}
-
-/// Puts a record of VM `vm`, or of the hypervisor itself, into the ring, or counts it as lost.
-fn send(frame: &Frame, vm: usize) {
-    let mut quotas = RECORDS_WRITER.lock();
-    let lost = RECORDS_LOST.load(Ordering::Relaxed);
-    let is_reported = lost == 0 || RECORDS_RING.push_all(mark(HYPERVISOR.into(), lost).as_slice());
-    let lost = if is_reported { 0 } else { lost };
-    let mut quota = quotas.get_mut(vm);
-    let fits = quota
-        .as_deref_mut()
-        .is_none_or(|quota| quota.fits(frame.len, EVENTS, RECORDS_RING.positions()))
-        && RECORDS_RING.push_all(frame.as_slice());
-    if let Some(quota) = quota {
-        if fits {
-            quota.put(frame.len, RECORDS_RING.positions().0);
-        } else {
-            quota.lose();
-        }
-    }
-    // Only written under the lock.
-    RECORDS_LOST.store(lost + u32::from(!fits), Ordering::Relaxed);
-    drop(quotas);
+/// Sends an event to the host. This function fills in the time.
+pub fn event(event: WireEvent) {
+    let events = match CHANNELS.get(usize::from(event.vm)) {
+        Some(channel) => &channel.events,
+        None => &SYSTEM_EVENTS,
+    };
+    let event = WireEvent { time_ns: timer::now_ns(), ..event };
+    events.put(&Frame::new(FrameKind::Event, &event));
     ring_bell();
 }
 
-/// Sends an event to the host. This function fills in the time.
-pub fn event(event: WireEvent) {
-    let vm = event.vm.into();
-    send(&Frame::new(FrameKind::Event, &WireEvent { time_ns: timer::now_ns(), ..event }), vm);
-}
-
-/// Returns how many event records of VM `vm` were lost.
+/// Returns how many events of VM `vm` were lost.
 #[must_use]
 pub fn lost(vm: usize) -> u32 {
-    RECORDS_WRITER.lock().get(vm).map_or(0, Quota::lost)
+    *channel(vm).events.lost.lock()
+}
+
+/// Has the console core begin a report, unless one is under way.
+pub fn begin_report() {
+    REPORT_DUE.store(true, Ordering::Relaxed);
+    mail::send(core(), mail::CONSOLE);
 }
 
 /// Notifies the console core that bytes wait, unless it has been notified already.
@@ -222,17 +245,19 @@ fn ring_bell() {
 /// The board's UART, and the reader's position in the rings. It belongs to the console core.
 pub struct Wire {
     uart: Uart,
-    /// The source of the bytes that are being sent: a VM, for which the host then takes console
-    /// bytes, or `MAX_VMS` for the records. It changes only between two frames.
+    /// The source of the bytes that are being sent. While it is a VM's output, the host takes
+    /// console bytes as those of that VM. It changes only between two frames.
     source: usize,
     /// The position of the reader within a frame of the source.
     framing: Framing,
     /// The number of sections that remain before another source is served.
     turn: usize,
-    /// A frame that the console itself is sending (a mark, or records of the trace), and how many
-    /// of its bytes have been sent.
+    /// A frame that the console itself is sending (a mark, a record of the report, or records of
+    /// the trace), and how many of its bytes have been sent.
     frame: Frame,
     sent: usize,
+    /// The next record of the report that is under way.
+    report: Option<Report>,
     trace: TraceSender<MAX_CORES>,
     wanted: WantedTrace,
     input: Input,
@@ -249,15 +274,6 @@ enum WantedTrace {
     Full,
     /// All remaining records, because no further ones follow.
     Rest,
-}
-
-/// The requests of the host that [`Wire::receive`] found.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Asked {
-    /// Whether the host requested a report of the counters.
-    pub report: bool,
-    /// Whether the active devices must follow the console's input.
-    pub hand_over: bool,
 }
 
 /// The position of the console in a command from the host.
@@ -282,11 +298,13 @@ impl Wire {
         uart.enable();
         Self {
             uart,
-            source: MAX_VMS,
+            // The first event of the system is sent before those of VMs.
+            source: SYSTEM - 1,
             framing: Framing::Between,
             turn: TURN,
             frame: Frame { bytes: [0; 260], len: 0 },
             sent: 0,
+            report: None,
             trace: TraceSender::new(),
             wanted: WantedTrace::Nothing,
             input: Input::Text,
@@ -302,6 +320,9 @@ impl Wire {
         // Cleared before the rings are read, so that bytes added later notify the console core
         // again.
         BELL.swap(false, Ordering::AcqRel);
+        if REPORT_DUE.load(Ordering::Relaxed) && REPORT_DUE.swap(false, Ordering::Relaxed) {
+            self.report.get_or_insert_default();
+        }
         self.turn = self.turn.saturating_sub(1);
         if self.pass() {
             ring_bell();
@@ -325,12 +346,21 @@ impl Wire {
         true
     }
 
-    /// Sends everything that waits, polling the UART; called when the system ends.
+    /// Sends everything that waits and a whole report, polling the UART; called when the system
+    /// ends.
     pub fn flush(&mut self) {
+        // The counts before this one may be those of an earlier moment.
+        self.report = Some(Report::default());
+        self.send_all();
+        report::system_event(What::SystemStop);
+        self.send_all();
+    }
+
+    fn send_all(&mut self) {
         if self.wanted != WantedTrace::Nothing {
             self.wanted = WantedTrace::Rest;
         }
-        // The last call of `pass` may have prepared a frame of the trace.
+        // The last call of `pass` may have prepared a frame.
         while self.pass() || self.uart.is_full() || self.sent < self.frame.len {
             relax();
         }
@@ -361,39 +391,51 @@ impl Wire {
     /// Takes the next byte of the source.
     #[inline(always)]
     fn pop(&mut self) -> Option<u8> {
-        let byte = match CHANNELS.get(self.source) {
-            Some(channel) => channel.output.pop(),
-            None => RECORDS_RING.pop(),
-        }?;
+        let byte = ring(self.source)?.pop()?;
         self.framing = self.framing.after(byte);
         Some(byte)
     }
 
     /// Selects the next source that has bytes, the present one last, and returns the first byte to
-    /// send. The bytes of a VM follow a mark.
+    /// send. The output of a VM follows a mark.
     #[inline(never)]
     fn change_source(&mut self) -> Option<u8> {
         self.offer_room();
         let last = self.source;
-        for step in 1..=MAX_VMS + 1 {
-            let source = (last + step) % (MAX_VMS + 1);
-            let is_empty = match CHANNELS.get(source) {
-                Some(channel) => channel.output.is_empty(),
-                None => RECORDS_RING.is_empty(),
+        for step in 1..=SOURCES {
+            let source = (last + step) % SOURCES;
+            let is_empty = match ring(source) {
+                Some(ring) => ring.is_empty(),
+                None => !self.prepare_report(),
             };
             if is_empty {
                 continue;
             }
             (self.source, self.turn) = (source, TURN);
-            // After records, which may have included a mark, the host assigns bytes to no VM until
-            // the next mark.
+            // After other sources the host assigns bytes to no VM until the next mark.
             if source != last && source < MAX_VMS {
                 return Some(self.begin(mark(source, 0)));
             }
+            // The record of a report that was prepared is sent in the next section.
             return self.pop();
         }
         self.prepare_trace();
         None
+    }
+
+    /// Prepares the next record of the report. Making it takes a part of a section, so it is sent
+    /// in the next section. Returns false if there is none.
+    fn prepare_report(&mut self) -> bool {
+        while let Some(report) = self.report.take() {
+            let (frame, next) = report.step();
+            self.report = next;
+            if let Some(frame) = frame {
+                (self.frame, self.sent) = (frame, 0);
+                ring_bell();
+                return true;
+            }
+        }
+        false
     }
 
     /// Notifies the VM whose bytes were just sent that there is room for more, if its guest waits.
@@ -432,9 +474,10 @@ impl Wire {
         wire::DLE
     }
 
-    /// Takes console input, at most what the UART's FIFO holds, and the host's commands.
-    pub fn receive(&mut self) -> Asked {
-        let mut asked = Asked::default();
+    /// Takes console input, at most what the UART's FIFO holds, and the host's commands. Returns
+    /// whether the active devices must follow the console's input.
+    pub fn receive(&mut self) -> bool {
+        let mut hand_over = false;
         for _ in 0..32 {
             let byte = match self.uart.read() {
                 Some(Some(byte)) => byte,
@@ -446,7 +489,8 @@ impl Wire {
                 (Input::Text, wire::DLE) => Input::Escape,
                 (Input::Escape, wire::FOCUS) => Input::Focus,
                 (Input::Escape, wire::REPORT) => {
-                    asked.report = true;
+                    report::system_event(What::SystemRuns);
+                    self.report.get_or_insert_default();
                     Input::Text
                 }
                 (Input::Escape, wire::TRACE) => {
@@ -456,7 +500,7 @@ impl Wire {
                 (Input::Text, wire::PADDING) => Input::Text,
                 (Input::Focus, vm) => {
                     give_input_to(vm);
-                    asked.hand_over = true;
+                    hand_over = true;
                     Input::Text
                 }
                 (Input::Text, _) | (Input::Escape, wire::DLE | wire::PADDING) => {
@@ -473,7 +517,7 @@ impl Wire {
                 (Input::Escape, _) => Input::Text,
             };
         }
-        asked
+        hand_over
     }
 }
 

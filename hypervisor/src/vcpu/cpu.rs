@@ -4,9 +4,8 @@ use super::schedule::{self, CoreSchedule, Member};
 use crate::{
     arch::{gic, pmu::granted::VirtualPmu, sysreg, timer},
     budget,
-    console::Wire,
+    console::{self, Wire},
     optional::Optional,
-    report::Report,
     vm::{self, VcpuRef},
 };
 use core::cell::UnsafeCell;
@@ -34,8 +33,6 @@ pub struct Core {
     pub mitigations: Mitigations,
     /// The periodic report of the counters, which the core's own timer starts.
     pub heartbeat: Heartbeat,
-    /// The rest of a report of the counters that is being sent.
-    pub report: Option<Report>,
     /// The memory budget of the vCPU that has the core.
     pub budget: budget::Handle,
     /// The vCPU's own PMU, if it was granted one.
@@ -85,7 +82,7 @@ impl Core {
         let due = now >= self.heartbeat.next;
         if due {
             self.heartbeat.next = now + self.heartbeat.period_ns;
-            self.report.get_or_insert_default();
+            console::begin_report();
         }
         due
     }
@@ -130,7 +127,6 @@ static LOCAL: [Local; MAX_CORES] = [const {
         wire: None,
         mitigations: Mitigations::NONE,
         heartbeat: Heartbeat { period_ns: 0, next: u64::MAX },
-        report: None,
         budget: budget::Handle::NONE,
         pmu: Optional::NONE,
         budget_intid: gic::SPECIAL,

@@ -13,15 +13,14 @@ use crate::{
     },
     board::{SMMU_LINE, UART_LINE},
     budget::Event as BudgetEvent,
-    console, mail,
-    report::{self, Report},
+    mail,
     vm::{
         VcpuRef, focus, pci,
         virtual_gic::{GicHardware, kick},
     },
 };
 use weir_abi::INTID_LIMIT;
-use weir_trace::wire::{ExitCause, FaultKind, What};
+use weir_trace::wire::{ExitCause, FaultKind};
 use weir_units::IntId;
 use weir_vdev::gic::Posted;
 
@@ -215,28 +214,24 @@ fn take_posted(vcpu_ref: &'static VcpuRef, left: Posted<Version>) -> Exit {
     Exit::resume()
 }
 
-/// Handles the interrupt in `core.acknowledged`, if any, and sends the next record of the report
-/// that is due. Returns the action for the current vCPU, if there is one.
+/// Handles the interrupt in `core.acknowledged`. Returns the action for the current vCPU, if there is
+/// one.
 #[inline(always)]
 pub fn own_interrupt(core: &mut Core) -> Exit {
     // The most frequent case is the start of a period of the core's only vCPU.
     if let Some(vcpu_ref) = core.current
         && gic::intid(core.acknowledged) == gic::PPI_HYP_TIMER
         && !core.is_shared()
-        && core.report.is_none()
     {
         vcpu_ref.counts.exit(ExitCause::OwnIrq);
         let iar = core::mem::replace(&mut core.acknowledged, gic::NOTHING);
-        let exit = clock(core, vcpu_ref, iar);
-        step_report(core);
-        return exit;
+        return clock(core, vcpu_ref, iar);
     }
     own_interrupt_slowly(core)
 }
 
 /// Does the rest of [`own_interrupt`].
 #[inline(never)]
-#[expect(clippy::too_many_lines, reason = "one arm for each interrupt of EL2's own")]
 fn own_interrupt_slowly(core: &mut Core) -> Exit {
     let mut exit = Exit::RESUME;
     let iar = core::mem::replace(&mut core.acknowledged, gic::NOTHING);
@@ -321,11 +316,7 @@ fn own_interrupt_slowly(core: &mut Core) -> Exit {
         _ if intid == UART_LINE => {
             count(ExitCause::OwnIrq);
             if let Some(wire) = &mut core.wire {
-                let console::Asked { report, hand_over } = wire.receive();
-                if report {
-                    core.report.get_or_insert_default();
-                    report::system_event(What::SystemRuns);
-                }
+                let hand_over = wire.receive();
                 wire.drain();
                 if hand_over {
                     focus::hand_over();
@@ -349,25 +340,5 @@ fn own_interrupt_slowly(core: &mut Core) -> Exit {
         // A private interrupt that EL2 has not enabled.
         _ => gic::end(iar),
     }
-    step_report(core);
     exit
-}
-
-/// Sends the next record of the report that is due, if one is.
-#[inline(always)]
-fn step_report(core: &mut Core) {
-    if core.report.is_some() {
-        send_report(core);
-    }
-}
-
-/// Sends the next record of the report. It is a separate function because most interrupts come
-/// while no report is due.
-#[inline(never)]
-fn send_report(core: &mut Core) {
-    core.report = core.report.take().and_then(Report::step);
-    if core.report.is_some() {
-        // A message to this core requests the next record, so that interrupts are taken in between.
-        mail::send(core.id, mail::REPORT);
-    }
 }

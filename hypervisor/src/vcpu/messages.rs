@@ -4,9 +4,7 @@ use super::{action::Exit, cpu::Core, devices, schedule::leads};
 use crate::{
     arch::{gic, timer, wait_for_interrupt},
     budget::Event as BudgetEvent,
-    console, mail,
-    report::{self, Report},
-    system, trace,
+    console, mail, system, trace,
     vm::{self, ending, focus, virtual_gic},
 };
 use core::{
@@ -14,7 +12,6 @@ use core::{
     sync::atomic::{AtomicU32, Ordering},
 };
 use weir_sched::vcpu::{VcpuEvent, VcpuState};
-use weir_trace::wire::What;
 
 /// The longest time that the console core waits for the other cores when the system stops, in ns:
 /// many times the longest section with interrupts masked.
@@ -43,8 +40,6 @@ fn serve_each(core: &mut Core) -> Exit {
     {
         wire.drain();
     }
-    // The caller has already handled these messages.
-    let _ = mail::take(core.id, mail::REPORT);
     if mail::take(core.id, mail::SHUTDOWN) != 0 {
         shut_down(core);
     }
@@ -127,12 +122,6 @@ fn shut_down(core: &mut Core) -> ! {
 
 /// Sends the bytes that wait for the host and the last report, and turns the machine off.
 fn end_system(core: &mut Core) {
-    // The waiting bytes are sent first to make room, because the last counts must not be lost.
-    if let Some(wire) = &mut core.wire {
-        wire.flush();
-    }
-    Report::send();
-    report::system_event(What::SystemStop);
     if let Some(wire) = &mut core.wire {
         wire.flush();
     }

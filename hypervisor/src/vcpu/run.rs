@@ -121,7 +121,7 @@ fn rest(core: &mut Core) {
 #[inline(always)]
 fn serve_interrupt(core: &mut Core, mut exit: Exit) {
     // The fast path may have handled its interrupt already.
-    if core.acknowledged != gic::NOTHING || core.report.is_some() {
+    if core.acknowledged != gic::NOTHING {
         exit = exit.max(own_interrupt(core));
     }
     exit = exit.max(serve(core));

@@ -18,7 +18,6 @@ use super::{
 };
 use crate::{
     arch::timer,
-    console,
     vm::{
         self, VcpuRef, Vm,
         virtio::{
@@ -374,15 +373,15 @@ pub fn refused(vm: &Vm) -> u64 {
     service.map_or(0, |service| service.exchange.port(vm.index()).refused())
 }
 
-/// Sends the counts of flow `index` to the host. Returns whether the flow exists.
-pub fn report(index: usize) -> bool {
-    let Some(service) = service::get() else { return false };
+/// Returns the counts of flow `index`; none if there is no such flow.
+pub fn report(index: usize) -> Option<wire::FlowCounts> {
+    let service = service::get()?;
     if index >= crate::system::get().flows().len() {
-        return false;
+        return None;
     }
     let time_ns = timer::now_ns();
     let counts: PacketCounts = service.exchange.counts(index);
-    let counts = wire::FlowCounts {
+    Some(wire::FlowCounts {
         time_ns,
         flow: index as u32,
         dropped: counts.dropped as u32,
@@ -393,7 +392,5 @@ pub fn report(index: usize) -> bool {
         late: counts.late,
         observed_max_packet: counts.observed_max_packet,
         observed_max_arrived_ns: counts.observed_max_arrived_ns,
-    };
-    console::record(wire::FrameKind::Flow, &counts);
-    true
+    })
 }

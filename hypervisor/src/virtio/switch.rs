@@ -17,7 +17,6 @@ use super::{
 };
 use crate::{
     arch::{lock::Guard, timer},
-    console,
     vm::{
         self, VcpuRef, Vm,
         virtio::network::NetDevice,
@@ -222,12 +221,12 @@ pub fn refused(vm: &Vm) -> u64 {
     service.map_or(0, |service| service.ports.port(vm.index()).counts().refused)
 }
 
-/// Sends the counts of the VM's port to the host, if the VM has one.
-pub fn report(vm: &Vm) {
-    let Some(service) = port_of(vm).and_then(|_| service::get()) else { return };
+/// Returns the counts of the VM's port, if the VM has one.
+pub fn report(vm: &Vm) -> Option<wire::PortCounts> {
+    let service = port_of(vm).and_then(|_| service::get())?;
     let SwitchCounts { sent, received, over_rate, refused, missed } =
         service.ports.port(vm.index()).counts();
-    let counts = wire::PortCounts {
+    Some(wire::PortCounts {
         time_ns: timer::now_ns(),
         vm: vm.index() as u32,
         reserved: 0,
@@ -236,6 +235,5 @@ pub fn report(vm: &Vm) {
         over_rate,
         refused,
         missed,
-    };
-    console::record(wire::FrameKind::Port, &counts);
+    })
 }

@@ -71,7 +71,6 @@ fn lost_records_change_no_count_and_no_state() {
         .event(2, What::VmStart, 1, 0)
         .fault(4, 1, FaultKind::Read, 0x9200_0046)
         .fault(6, 1, FaultKind::Read, 0x9200_0046)
-        .mark_dropped(7, HYPERVISOR.into(), 39)
         .fault(8, 1, FaultKind::Read, 0x9200_0046)
         .boots(9, (1, VmState::Off), [20, 20, 39]);
     let report = report(&wire);
