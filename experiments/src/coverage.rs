@@ -124,18 +124,36 @@ const RJMM: [PaperResult; 4] = [
     none("Table II", "time of the address mapping by the size of the region"),
 ];
 
+const XEN_BANDWIDTH: &[&str] = &["xen-throttling-bandwidth"];
+const XEN_COMPENSATION: &[&str] = &["throttling", "xen-throttling-compensation"];
+
 const XEN_THROTTLING: [PaperResult; 6] = [
-    none("Figure 3", "memory bandwidth of four programs"),
-    none("Figure 4", "execution time of a critical program next to a throttled VM"),
+    part("Figure 3", "memory bandwidth of four programs", XEN_BANDWIDTH, ""),
+    part(
+        "Figure 4",
+        "execution time of a critical program next to a throttled VM",
+        &["xen-throttling-critical"],
+        "",
+    ),
     part(
         "Figure 5",
         "bandwidth and arrival curve of 403.gcc, throttled and free",
-        &["throttling"],
-        "403.gcc and its times (here a memory stressor, and the staircase of its arrival curve)",
+        &["throttling", "xen-throttling-bandwidth"],
+        "",
     ),
-    none("Figure 6", "bandwidth of 470.lbm, throttled and free"),
-    none("Figure 7", "execution time of throttled programs with compensation and without"),
-    none("Figure 8", "execution time of the critical program with compensation"),
+    part("Figure 6", "bandwidth of 470.lbm, throttled and free", XEN_BANDWIDTH, ""),
+    part(
+        "Figure 7",
+        "execution time of throttled programs with compensation and without",
+        XEN_COMPENSATION,
+        "",
+    ),
+    part(
+        "Figure 8",
+        "execution time of the critical program with compensation",
+        &["xen-throttling-compensation"],
+        "",
+    ),
 ];
 
 const MOBIVMM_RESULTS: [PaperResult; 5] = [

@@ -21,6 +21,7 @@ pub mod mobivmm;
 mod rt_virtio;
 pub mod statement;
 pub mod throttling;
+pub mod xen_throttling;
 
 pub use rt_virtio::table3::{Table3Flow, table3_flows};
 
@@ -105,7 +106,7 @@ pub struct Experiment {
 }
 
 /// All experiments, by name.
-pub static EXPERIMENTS: [Experiment; 10] = [
+pub static EXPERIMENTS: [Experiment; 13] = [
     Experiment {
         name: "bao-throttling-budgets",
         what: "programs next to three memory stressors with memory budgets of three periods, with \
@@ -182,6 +183,30 @@ pub static EXPERIMENTS: [Experiment; 10] = [
                regulator gives and what it costs at EL2",
         run: throttling::throttling,
         method: Method::RealBinary,
+        deviations: &[],
+    },
+    Experiment {
+        name: "xen-throttling-bandwidth",
+        what: "bandwidth of programs, free and with a budget of 91 MB/s, and their times, on the \
+               model of the memory: Figures 3, 5 and 6",
+        run: xen_throttling::bandwidth::bandwidth,
+        method: Method::Simulator,
+        deviations: &xen_throttling::bandwidth::DEVIATIONS,
+    },
+    Experiment {
+        name: "xen-throttling-compensation",
+        what: "throttled programs with compensation in windows of two periods, and the critical \
+               one, on the model of the memory: Figures 7 and 8",
+        run: xen_throttling::compensation::compensation,
+        method: Method::Simulator,
+        deviations: &[],
+    },
+    Experiment {
+        name: "xen-throttling-critical",
+        what: "time of a critical program next to a throttled one, 200 jobs of mcf, on the model \
+               of the memory: Figure 4",
+        run: xen_throttling::critical::critical,
+        method: Method::Simulator,
         deviations: &[],
     },
 ];

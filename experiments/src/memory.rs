@@ -3,6 +3,7 @@
 //! parameter was fitted to its published value.
 
 use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
 use std::path::Path;
 use weir_image::{Failure, Result, progress::CountBar};
 use weir_model::{Catalog, Sizes, check_text, place_all};
@@ -72,4 +73,45 @@ pub fn each_by_seed<T: Copy + Sync, R: Clone + Send>(
 /// Megabytes a second that a VM moves.
 pub fn mb_per_s(outcome: &Simulated, vm: usize) -> f64 {
     outcome.vms[vm].mb_per_s(outcome.span_ns)
+}
+
+/// The mean of values, and the least and the greatest of them; no numbers without a value.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Spread {
+    /// The mean.
+    pub mean: f64,
+    /// The least.
+    pub least: f64,
+    /// The greatest.
+    pub most: f64,
+}
+
+impl Spread {
+    /// Returns the spread of these values.
+    #[must_use]
+    #[expect(clippy::cast_precision_loss, reason = "few values")]
+    pub fn of(values: &[f64]) -> Self {
+        Self {
+            mean: values.iter().sum::<f64>() / values.len() as f64,
+            least: values.iter().copied().fold(f64::NAN, f64::min),
+            most: values.iter().copied().fold(f64::NAN, f64::max),
+        }
+    }
+
+    /// Returns the same in percent.
+    #[must_use]
+    pub fn percent(self) -> Self {
+        let Self { mean, least, most } = self;
+        Self { mean: 100.0 * mean, least: 100.0 * least, most: 100.0 * most }
+    }
+
+    /// Returns the text with so many digits behind the point.
+    #[must_use]
+    pub fn text(self, digits: usize) -> String {
+        let Self { mean, least, most } = self;
+        if mean.is_nan() {
+            return "-".to_owned();
+        }
+        format!("{mean:.digits$} ({least:.digits$}-{most:.digits$})")
+    }
 }

@@ -176,3 +176,52 @@ fn channels_behind_one_tbu_cost_translations() {
     assert_eq!(json["table_5_1"].as_array().map(Vec::len), Some(5));
     assert!(files.contains_key("fig5-4.svg") && files.contains_key("fig5-9.svg"), "{files:?}");
 }
+
+/// gcc's published mean rate and times contradict each other: a program that has the rate in a
+/// quarter of its time has the times.
+#[test]
+fn programs_have_the_published_rates_and_budgets_their_bursts() {
+    let (json, judged, files) = run("xen-throttling-bandwidth", None);
+    let all = statements(&judged);
+    for (id, kind) in [
+        ("order-mcf", "published"),
+        ("limit-gcc", "published"),
+        ("linear-lbm", "published"),
+        ("staircase-lbm-dense", "own"),
+        ("time-gcc-quarter", "own"),
+        ("time-lbm", "own"),
+    ] {
+        let one = all[id];
+        assert_eq!((&one["verdict"], &one["kind"]), (&"holds".into(), &kind.into()), "{id}");
+    }
+    let gcc = all["time-gcc"];
+    assert_eq!((&gcc["published"], &gcc["verdict"]), (&7.0.into(), &"known deviation".into()));
+    assert_eq!(gcc["deviation"]["tested_by"], serde_json::json!(["time-gcc-quarter"]));
+    assert_eq!(json["programs"].as_array().map(Vec::len), Some(9));
+    assert!(files.contains_key("fig3.svg") && files.contains_key("fig6-arrivals.svg"), "{files:?}");
+}
+
+/// Without a budget the critical program is slower than the paper allows.
+#[test]
+fn a_budget_keeps_the_deadline_of_a_critical_program() {
+    let (json, judged, files) = run("xen-throttling-critical", None);
+    let all = statements(&judged);
+    for id in ["within-lbm", "deadline-lbm", "pessimistic", "stable-mcf"] {
+        let one = all[id];
+        assert_eq!((&one["verdict"], &one["kind"]), (&"holds".into(), &"published".into()), "{id}");
+    }
+    assert_eq!(all["unlimited-mean"]["verdict"], "holds");
+    assert!(json["times"].as_array().is_some_and(|times| times.len() >= 6), "{json}");
+    assert!(files["fig4.svg"].contains("<polygon"), "the spread is an area");
+}
+
+#[test]
+fn compensation_returns_what_a_critical_program_leaves() {
+    let (json, judged, files) = run("xen-throttling-compensation", None);
+    let all = statements(&judged);
+    for id in ["gain-lbm-mcf", "slower-lbm-mcf", "slightly-lbm-mcf", "window-2", "rule-3"] {
+        assert_eq!(all[id]["verdict"], "holds", "{id}");
+    }
+    assert_eq!(json["changes"].as_array().map(Vec::len), Some(2));
+    assert!(files.contains_key("fig7.svg") && files.contains_key("fig8.svg"), "{files:?}");
+}

@@ -12,7 +12,7 @@ mod regulators;
 
 pub use curves::ShapeFigures;
 pub use grid::GridRun;
-pub use regulators::RegulatorFigures;
+pub use regulators::{RegulatorFigures, WindowFigures};
 
 use super::{
     ExperimentOutcome, ExperimentRequest, figures,
@@ -24,6 +24,7 @@ use weir_runner::Lab;
 
 const WEIR: ClaimSource = ClaimSource::own("docs/results/reproduce.md, Memory budgets");
 const XEN: ClaimSource = Paper("xen-throttling").at("IV-B, Figure 5");
+const XEN_RULE: ClaimSource = Paper("xen-throttling").at("III-C");
 
 /// The figures of the experiment. A quick call has no shapes and no regulators.
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -245,6 +245,15 @@ impl Results {
             "overshoot" => reproduced::overshoot(&self.experiment("throttling")?),
             "regulators" => reproduced::regulators(&self.experiment("throttling")?),
             "sleeps" => reproduced::sleeps(&self.experiment("mobivmm")?),
+            "xen-bandwidth" => {
+                reproduced::xen_bandwidth(&self.experiment("xen-throttling-bandwidth")?)
+            }
+            "xen-critical" => {
+                reproduced::xen_critical(&self.experiment("xen-throttling-critical")?)
+            }
+            "xen-compensation" => {
+                reproduced::xen_compensation(&self.experiment("xen-throttling-compensation")?)
+            }
             "readme" => readme(&self.file("hypervisor")?),
             _ => match name.strip_prefix("attacks ") {
                 Some(part) => losses(&self.file("attacks")?, part),

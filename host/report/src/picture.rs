@@ -20,7 +20,8 @@ pub struct Picture<'a> {
     pub x: &'a str,
     /// The label of the vertical axis, which begins at 0.
     pub y: &'a str,
-    /// Names and points of the lines; a name that begins with `published` is drawn as points.
+    /// Names and points of the lines. A name that begins with `published` is drawn as points, and
+    /// one that begins with `spread` as an area in the color of the line before, without a legend.
     pub lines: Vec<(String, Vec<(f64, f64)>)>,
 }
 
@@ -49,7 +50,14 @@ impl Picture<'_> {
             .y_label_area_size(64)
             .build_cartesian_2d(0.0..far * 1.03, 0.0..high * 1.08)?;
         chart.configure_mesh().x_desc(self.x).y_desc(self.y).light_line_style(WHITE).draw()?;
-        for ((name, points), color) in self.lines.iter().zip(COLORS.iter().cycle().copied()) {
+        let mut colors = COLORS.iter().cycle().copied();
+        let mut color = COLORS[0];
+        for (name, points) in &self.lines {
+            if name.starts_with("spread") {
+                chart.draw_series([Polygon::new(points.clone(), color.mix(0.25))])?;
+                continue;
+            }
+            color = colors.next().unwrap_or(color);
             if name.starts_with("published") {
                 chart
                     .draw_series(points.iter().map(|at| Circle::new(*at, 4, color.filled())))?

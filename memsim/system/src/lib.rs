@@ -32,4 +32,4 @@ pub use histogram::{Distribution, LatencyHistogram};
 pub use jobs::JobsOutcome;
 pub use memory::{MemoryError, MemoryModel};
 pub use outcome::{BudgetOutcome, Outcome, TbuOutcome, VmOutcome, WorkMark};
-pub use run::{Span, run, run_to, run_until};
+pub use run::{Span, run, run_to, run_until, run_until_each};

@@ -144,12 +144,26 @@ pub fn run_until(
     vm: usize,
     units: u64,
 ) -> Result<Option<WorkMark>, SimulationError> {
+    Ok(run_until_each(board, span, vm, &[units])?.pop().flatten())
+}
+
+/// Simulates a board until a VM has completed each of these numbers of units, and returns when that
+/// was; `None` for those that it had not by the end of the span.
+///
+/// # Errors
+/// [`SimulationError`] if its memory can't be built for so many cores.
+pub fn run_until_each(
+    board: &SimulatedBoard,
+    span: Span,
+    vm: usize,
+    units: &[u64],
+) -> Result<Vec<Option<WorkMark>>, SimulationError> {
     let mut run = Run::new(board, span)?;
-    run.wanted = (vm, vec![(units, None)]);
+    run.wanted = (vm, units.iter().map(|&units| (units, None)).collect());
     run.ends_early = true;
     run.start();
     run.go_on(Picos::from_nanos(span.warm_up.0 + span.length.0));
-    Ok(run.wanted.1.pop().and_then(|(_, mark)| mark))
+    Ok(run.wanted.1.into_iter().map(|(_, mark)| mark).collect())
 }
 
 /// The DMA channels that work for the VMs.

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use std::{fs, path::Path};
 use weir_memory::Owner;
 use weir_simulator::{
-    MemoryModel, Outcome, SimulatedBoard, Span, WorkMark, run, run_to, run_until,
+    MemoryModel, Outcome, SimulatedBoard, Span, WorkMark, run, run_to, run_until, run_until_each,
 };
 use weir_units::Nanos;
 
@@ -465,6 +465,8 @@ fn marks_are_where_so_much_was_done() {
     let walk = run_until(&board, span(500), 0, 500).unwrap();
     assert_eq!(vec![walk], run_to(&board, span(500), 0, &[500]).unwrap().1);
     assert_eq!(run_until(&board, span(500), 0, u64::MAX).unwrap(), None);
+    let each = run_until_each(&board, span(500), 0, &[250, 500]).unwrap();
+    assert_eq!(each, run_to(&board, span(500), 0, &[250, 500]).unwrap().1);
     let [begin, end] = outcome.vms[1].work;
     assert_eq!((begin.units, end.units), (25, 50));
     // 64 lines from the L1 each.

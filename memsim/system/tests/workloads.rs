@@ -2,10 +2,9 @@
 #![allow(clippy::cast_precision_loss, reason = "tests: ratios of small counts")]
 
 use std::path::Path;
-use weir_simulator::{JobsOutcome, MemoryModel, Outcome, Span, run};
-use weir_units::Nanos;
+use weir_simulator::{JobsOutcome, Outcome, run};
 
-use crate::support::{board, board_of, load, memory, span, vm};
+use crate::support::{board, load, memory, span, vm};
 
 fn one(workload: &str, values: &[(&str, &str)], us: u64) -> Outcome {
     let vms = [vm("one", "[0]", "0-3", &format!("workload = {{ {workload} }}"))];
@@ -146,38 +145,6 @@ fn keys_of_another_kind_are_refused_with_their_place() {
         let error = refusal(workload);
         assert!(error.contains(expected) && error.contains("system.toml:"), "{workload}: {error}");
     }
-}
-
-#[test]
-fn xen_throttling_profiles_have_the_papers_rates() {
-    let text = std::fs::read_to_string(
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/systems/simulate-spec.toml"),
-    );
-    let board = board_of(&text.unwrap(), &MemoryModel::find("athlon64x2").unwrap());
-    let span = Span { warm_up: Nanos(1_000_000), length: Nanos(20_000_000), seed: 1 };
-    // Bytes a nanosecond are MB/ms. Bursts last for more than six slices.
-    let rates = |vm: usize| {
-        let outcome = run(&board.alone(vm), span).unwrap();
-        let slices = &outcome.vms[vm].slices;
-        let of = |slices: &[u64]| {
-            64.0 * slices.iter().sum::<u64>() as f64
-                / (slices.len() as u64 * outcome.slice_ns) as f64
-        };
-        let most = slices.windows(5).map(of).fold(0.0, f64::max);
-        (outcome.vms[vm].name.clone(), of(slices), most)
-    };
-    let within = |value: f64, expected: f64| (value / expected - 1.0).abs() < 0.05;
-    let all: Vec<_> = (0..4).map(rates).collect();
-    let [(gcc, low, burst), (mcf, chase, _), (gems, stream, _), (lbm, high, peak)] = &all[..]
-    else {
-        panic!("{all:?}")
-    };
-    assert_eq!([gcc, mcf, gems, lbm], ["gcc", "mcf", "gems", "lbm"]);
-    // Section IV-B, Figures 5 and 6; of lbm the mean that follows from 13 s becoming 200 s at 91
-    // MB/s.
-    assert!(within(*low, 0.5) && within(*burst, 1.3), "{all:?}");
-    assert!(within(*high, 1.4) && within(*peak, 2.5), "{all:?}");
-    assert!(within(*chase, 0.8) && within(*stream, 1.1), "{all:?}");
 }
 
 #[test]

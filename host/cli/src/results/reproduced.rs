@@ -7,7 +7,8 @@ use weir_experiments::{
     isolation::IsolationFigures,
     mobivmm::{MobivmmFigures, SleepPoint},
     statement::{DeviationRecord, StatementCounts, StatementKind, StatementRecord},
-    throttling::{GridRun, ThrottlingFigures},
+    throttling::{GridRun, ThrottlingFigures, WindowFigures},
+    xen_throttling::{BandwidthFigures, CompensationChanges, CriticalFigures, Spread},
 };
 use weir_report::units;
 
@@ -213,27 +214,7 @@ pub(super) fn regulators(figures: &ThrottlingFigures) -> Rows {
     let mut rows = Rows::new(&["regulator", "budget", "without", "with"], 1);
     let Some(all) = &figures.regulators else { return rows };
     let (memguard, compensation, pool) = (&all.memguard, &all.compensation, &all.pool);
-    for (what, budget, without, with) in [
-        (
-            "MemGuard next to a partly busy VM: reclaim",
-            memguard.budget,
-            memguard.alone,
-            memguard.reclaim,
-        ),
-        ("the same with spare sharing", memguard.budget, memguard.alone, memguard.spare),
-        (
-            "compensation next to a critical VM that needs nothing",
-            compensation.budget,
-            compensation.off,
-            compensation.on,
-        ),
-        (
-            "one busy vCPU of two: the pool instead of the even split",
-            pool.budget,
-            pool.even,
-            pool.pool,
-        ),
-    ] {
+    let mut add = |what: &str, budget: u64, without: f64, with: f64| {
         #[expect(
             clippy::cast_sign_loss,
             clippy::cast_possible_truncation,
@@ -241,7 +222,17 @@ pub(super) fn regulators(figures: &ThrottlingFigures) -> Rows {
         )]
         let lines = |lines: f64| units::count(lines.round() as u64);
         rows.row(&[what.to_owned(), units::count(budget), lines(without), lines(with)]);
+    };
+    let reclaim = "MemGuard next to a partly busy VM: reclaim";
+    add(reclaim, memguard.budget, memguard.alone, memguard.reclaim);
+    add("the same with spare sharing", memguard.budget, memguard.alone, memguard.spare);
+    for WindowFigures { window, on, .. } in &compensation.windows {
+        let what =
+            format!("compensation in {window} periods, next to a critical VM that needs nothing");
+        add(&what, compensation.budget, compensation.off, *on);
     }
+    let even = "one busy vCPU of two: the pool instead of the even split";
+    add(even, pool.budget, pool.even, pool.pool);
     rows
 }
 
@@ -286,6 +277,54 @@ pub(super) fn sleeps(figures: &MobivmmFigures) -> Rows {
             format!("{longest:.1}"),
             first.bound_ms.map_or_else(|| "none".to_owned(), |bound| format!("{bound:.1}")),
         ]);
+    }
+    rows
+}
+
+/// Bandwidths and times of programs with a budget and without.
+pub(super) fn xen_bandwidth(figures: &BandwidthFigures) -> Rows {
+    let header = ["program", "budget", "MB/ms", "at most in 1 ms", "time, s", "published, s"];
+    let mut rows = Rows::new(&header, 2);
+    for one in &figures.programs {
+        let time = figures.times.iter().find(|it| it.program == one.program);
+        let [time, published] = match (time, one.throttled) {
+            (Some(time), true) => [time.throttled_s.text(1), format!("{:.1}", time.published_s)],
+            (Some(time), false) => [format!("{:.1}", time.free_s), format!("{:.1}", time.free_s)],
+            (None, _) => ["-", "-"].map(str::to_owned),
+        };
+        let budget = if one.throttled { "91 MB/s" } else { "none" };
+        rows.row(&[
+            one.program.clone(),
+            budget.to_owned(),
+            one.mean.text(3),
+            one.most.text(3),
+            time,
+            published,
+        ]);
+    }
+    rows
+}
+
+/// The time of critical programs next to others.
+pub(super) fn xen_critical(figures: &CriticalFigures) -> Rows {
+    let header = ["critical", "next to", "its budget, MB/s", "jobs", "time, alone = 1"];
+    let mut rows = Rows::new(&header, 2);
+    for one in &figures.times {
+        let budget = one.budget_mb_per_s.map_or_else(|| "none".to_owned(), units::count);
+        let [critical, other] = [&one.critical, &one.other].map(Clone::clone);
+        rows.row(&[critical, other, budget, one.jobs.to_string(), one.time.text(3)]);
+    }
+    rows
+}
+
+/// The changes that compensation makes.
+pub(super) fn xen_compensation(figures: &CompensationChanges) -> Rows {
+    let header = ["critical", "throttled", "its budget, MB/s", "gain, %", "critical slower by, %"];
+    let mut rows = Rows::new(&header, 2);
+    for one in &figures.changes {
+        let [critical, other] = [&one.critical, &one.other].map(Clone::clone);
+        let [gain, slower] = [one.gain, one.slower].map(|it: Spread| it.percent().text(1));
+        rows.row(&[critical, other, units::count(one.budget_mb_per_s), gain, slower]);
     }
     rows
 }
