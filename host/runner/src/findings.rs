@@ -107,12 +107,6 @@ impl<'a> TaskLine<'a> {
     }
 }
 
-/// The finding on a task before it is judged.
-#[must_use]
-pub fn open() -> Finding {
-    Finding::not_judged("")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
