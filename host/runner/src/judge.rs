@@ -3,7 +3,8 @@
 use crate::{
     findings::{self, BudgetFinding, Clock, Finding, InterruptFinding, Latency, TaskFinding},
     observed::{ArrivedPacket, BudgetKey, EarlyPackets, ObservedTrace},
-    report::{CoreRun, Counted, FlowRun, RunReport, State, VmRun, shares_all_cores},
+    report::{CoreRun, Counted, FlowRun, RunReport, State, VmRun},
+    start::shares_all_cores,
 };
 use std::{collections::BTreeMap, fmt::Write as _};
 use weir_model::{System, timing::SharedCore};
@@ -12,17 +13,6 @@ use weir_trace::{
     wire::Denial,
 };
 use weir_units::IntId;
-
-/// Bounds of the analysis that the observations of a run are compared with, in ns.
-#[derive(Clone, Debug, Default)]
-pub struct RunBounds {
-    /// On the latency of each flow, in the order of the file.
-    pub flows: Vec<Option<u64>>,
-    /// On the response time of tasks, by the names of VM and task.
-    pub tasks: BTreeMap<(String, String), u64>,
-    /// On the time until a VM has the core for its interrupt, by the names of both.
-    pub interrupts: BTreeMap<(String, String), u64>,
-}
 
 /// Why what a trace would show is not judged.
 const fn without_trace(clock: Clock) -> &'static str {

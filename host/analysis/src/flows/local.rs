@@ -3,13 +3,18 @@
 
 use super::overheads::{Overheads, Range, Reading, Terms};
 use super::task::{
-    InputError, InputRule, MAX_BYTES, MAX_NANOS, TransferPiece, TransformedTask, check,
+    InputError, InputRule, MAX_BYTES, MAX_FLOWS, MAX_NANOS, TransferPiece, TransformedTask, fault,
     tasks_from_costs, times,
 };
 use crate::time::Linear;
 use crate::units::{Bytes, HalfNanos, Nanos};
 use std::collections::BTreeMap;
 use weir_model::timing::{DEFAULT_CHUNK, Flow};
+
+/// Longest overhead that is accepted, ns (18 minutes).
+const MAX_OVERHEAD: u64 = 1 << 40;
+/// Most queues.
+const MAX_QUEUES: u64 = 1 << 16;
 
 /// The broker that takes packets, with the mover of their bytes: their steps depend on both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,6 +110,58 @@ impl Path {
         let pass = o.ps.max.0.saturating_add(self.copy.max.0).saturating_add(o.ft.max.0);
         self.read().saturating_add(pass)
     }
+}
+
+/// Checks the rules of the input.
+fn check(flows: &[Flow], path: &Path) -> Result<(), InputError> {
+    if flows.is_empty() {
+        return fault(None, InputRule::NoFlows);
+    }
+    if flows.len() > MAX_FLOWS {
+        return fault(None, InputRule::TooManyFlows);
+    }
+    match path.chunk.0 {
+        0 => return fault(None, InputRule::ZeroChunk),
+        s if s > MAX_BYTES => return fault(None, InputRule::SizeTooLarge),
+        _ => {}
+    }
+    match path.queues {
+        Some(0) => return fault(None, InputRule::ZeroQueues),
+        Some(m) if u64::from(m) > MAX_QUEUES => {
+            return fault(None, InputRule::OverheadTooLarge("queues"));
+        }
+        _ => {}
+    }
+    for (name, range) in path.overheads.named() {
+        if range.min > range.max {
+            return fault(None, InputRule::RangeReversed(name));
+        }
+        if range.max.0 > MAX_OVERHEAD {
+            return fault(None, InputRule::OverheadTooLarge(name));
+        }
+    }
+    for (i, flow) in flows.iter().enumerate() {
+        let (deadline, period) = times(flow);
+        let kind = if flow.size.0 == 0 {
+            InputRule::ZeroSize
+        } else if period.0 == 0 {
+            InputRule::ZeroPeriod
+        } else if deadline.0 == 0 {
+            InputRule::ZeroDeadline
+        } else if flow.to.is_empty() {
+            InputRule::NoReceiver
+        } else if flow.to.contains(&flow.from) {
+            InputRule::SelfLoop
+        } else if flow.size.0 > MAX_BYTES {
+            InputRule::SizeTooLarge
+        } else if period.0 > MAX_NANOS || deadline.0 > MAX_NANOS {
+            InputRule::TimeTooLarge
+        } else {
+            continue;
+        };
+        return fault(Some(i), kind);
+    }
+    Ok(())
 }
 
 /// The flows of a sender.

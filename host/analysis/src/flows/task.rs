@@ -2,7 +2,6 @@
 
 use core::fmt;
 
-use super::local::Path;
 use crate::units::{BytesPerSec, HalfNanos, Nanos};
 use weir_model::timing::Flow;
 
@@ -15,10 +14,6 @@ pub(crate) const MAX_BYTES: u64 = 1 << 40;
 pub const MAX_BANDWIDTH: u64 = 1 << 50;
 /// Most flows in a set.
 pub(crate) const MAX_FLOWS: usize = 1 << 16;
-/// Longest overhead that is accepted, ns (18 minutes).
-const MAX_OVERHEAD: u64 = 1 << 40;
-/// Most queues.
-const MAX_QUEUES: u64 = 1 << 16;
 /// Half nanoseconds in a second.
 pub(crate) const HALVES_PER_SEC: u64 = 2_000_000_000;
 
@@ -177,58 +172,6 @@ pub(crate) fn check_bandwidth(bandwidth: BytesPerSec) -> Result<u64, InputError>
         b if b > MAX_BANDWIDTH => fault(None, InputRule::BandwidthTooLarge),
         b => Ok(b),
     }
-}
-
-/// Checks the rules of the input.
-pub(crate) fn check(flows: &[Flow], path: &Path) -> Result<(), InputError> {
-    if flows.is_empty() {
-        return fault(None, InputRule::NoFlows);
-    }
-    if flows.len() > MAX_FLOWS {
-        return fault(None, InputRule::TooManyFlows);
-    }
-    match path.chunk.0 {
-        0 => return fault(None, InputRule::ZeroChunk),
-        s if s > MAX_BYTES => return fault(None, InputRule::SizeTooLarge),
-        _ => {}
-    }
-    match path.queues {
-        Some(0) => return fault(None, InputRule::ZeroQueues),
-        Some(m) if u64::from(m) > MAX_QUEUES => {
-            return fault(None, InputRule::OverheadTooLarge("queues"));
-        }
-        _ => {}
-    }
-    for (name, range) in path.overheads.named() {
-        if range.min > range.max {
-            return fault(None, InputRule::RangeReversed(name));
-        }
-        if range.max.0 > MAX_OVERHEAD {
-            return fault(None, InputRule::OverheadTooLarge(name));
-        }
-    }
-    for (i, flow) in flows.iter().enumerate() {
-        let (deadline, period) = times(flow);
-        let kind = if flow.size.0 == 0 {
-            InputRule::ZeroSize
-        } else if period.0 == 0 {
-            InputRule::ZeroPeriod
-        } else if deadline.0 == 0 {
-            InputRule::ZeroDeadline
-        } else if flow.to.is_empty() {
-            InputRule::NoReceiver
-        } else if flow.to.contains(&flow.from) {
-            InputRule::SelfLoop
-        } else if flow.size.0 > MAX_BYTES {
-            InputRule::SizeTooLarge
-        } else if period.0 > MAX_NANOS || deadline.0 > MAX_NANOS {
-            InputRule::TimeTooLarge
-        } else {
-            continue;
-        };
-        return fault(Some(i), kind);
-    }
-    Ok(())
 }
 
 /// C' and q' (Eq. 3 and 4) from the overhead of a chunk and of a packet, both in ns; `None` if the

@@ -5,7 +5,6 @@
 mod engine;
 mod event;
 mod fault;
-mod start;
 mod tally;
 #[cfg(test)]
 mod tests;
@@ -13,6 +12,5 @@ mod vm;
 
 pub(crate) use engine::{answered, engine_of};
 pub(crate) use event::{WITHOUT_BROKER, in_words};
-pub(crate) use start::{flows, shares_all_cores, vms};
 pub(crate) use tally::Tally;
 pub use weir_report::run::*;

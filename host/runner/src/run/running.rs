@@ -12,8 +12,9 @@ use crate::{
     link::{Heard, Link},
     qemu::QemuProcess,
     record::RunRecord,
-    report::{self, End, engine_of},
+    report::{End, engine_of},
     session::{ImageNamed, Session, SessionPlan},
+    start,
     wire_trace::WireTrace,
 };
 use std::{
@@ -139,7 +140,7 @@ impl<'a> Running<'a> {
         record: RunRecord,
         console: &'a mut dyn Console,
     ) -> Result<Self> {
-        let vms = report::vms(system, &options.bounds);
+        let vms = start::vms(system, &options.bounds);
         let names: Vec<String> = vms.iter().map(|vm| vm.name.clone()).collect();
         let expect = system.vms.iter().enumerate();
         let expect =
@@ -151,7 +152,7 @@ impl<'a> Running<'a> {
             system: name(system),
             platform: system.platform.name.clone(),
             vms,
-            flows: report::flows(system, &options.bounds),
+            flows: start::flows(system, &options.bounds),
             engine: engine_of(system),
             expect: expect.collect(),
             limit_ns: limit_ns.map(super::nanoseconds),

@@ -1,17 +1,30 @@
 //! The report of a run before its first byte: what the system and the analysis state.
 
-use super::{FlowRun, VcpuRun, VmRun};
 use crate::{
     findings::{BudgetFinding, InterruptFinding, TaskFinding},
-    judge::RunBounds,
+    report::{FlowRun, VcpuRun, VmRun},
 };
-use std::iter::{repeat, zip};
+use std::{
+    collections::BTreeMap,
+    iter::{repeat, zip},
+};
 use weir_model::{
     System,
     timing::{DEFAULT_PORT, TimedLine, TimedVm},
 };
 use weir_trace::record::Accesses;
 use weir_units::{Events, Nanos};
+
+/// Bounds of the analysis that the observations of a run are compared with, in ns.
+#[derive(Clone, Debug, Default)]
+pub struct RunBounds {
+    /// On the latency of each flow, in the order of the file.
+    pub flows: Vec<Option<u64>>,
+    /// On the response time of tasks, by the names of VM and task.
+    pub tasks: BTreeMap<(String, String), u64>,
+    /// On the time until a VM has the core for its interrupt, by the names of both.
+    pub interrupts: BTreeMap<(String, String), u64>,
+}
 
 /// Returns the VMs of a system, with their tasks, memory budgets, and interrupts with deadlines.
 #[must_use]
