@@ -21,8 +21,7 @@ use std::{error::Error, fmt::Write as _, path::Path};
 use weir_analysis::{
     Bytes, BytesPerSec, Nanos,
     flows::{
-        Analyzer, Effort, FlowDemand, FlowSetting, Overheads, Reading, Schedulability,
-        UnschedulableCause, transform,
+        self, Analyzer, Effort, Flow, Overheads, Schedulability, UnschedulableCause, transform,
     },
 };
 use weir_image::{Result, failure::Context, progress::CountBar};
@@ -41,8 +40,7 @@ const SIZES: [u64; 2] = [4, 12];
 /// VMs that send.
 const VMS: u32 = 4;
 /// Chunks of 4 KiB, a queue for each VM that sends.
-const SETTING: FlowSetting =
-    FlowSetting { chunk: Bytes(4096), queues: None, reading: Reading::Printed };
+const PATH: flows::Path = flows::Path::paper(Overheads::RT_VIRTIO);
 const EFFORT: Effort = Effort(1 << 26);
 /// Sets of each point that separate code tests, too.
 const SAMPLED: u32 = 20;
@@ -84,20 +82,15 @@ impl Family {
         self.size_kib * 1024
     }
 
-    fn flow(self, period: f64, from: u32) -> FlowDemand {
-        let period = Nanos(period as u64);
-        FlowDemand {
-            size: Bytes(self.size()),
-            period,
-            deadline: period,
-            from,
-            to: (from + 1) % VMS,
-        }
+    fn flow(self, period: f64, from: u32) -> Flow {
+        let (size, period) = (Bytes(self.size()), Some(Nanos(period as u64)));
+        let [from, to] = [from, (from + 1) % VMS].map(|vm| vm as usize);
+        Flow { from, to: vec![to], size, period, deadline: period, ..Flow::default() }
     }
 
     /// Draws a set of this utilization before the overheads. The shares are uniformly distributed
     /// (`UUniFast`, Bini and Buttazzo 2005), and P = (C/b) / U.
-    fn draw(self, utilization: f64, random: &mut fastrand::Rng) -> Vec<FlowDemand> {
+    fn draw(self, utilization: f64, random: &mut fastrand::Rng) -> Vec<Flow> {
         let transfer = self.size() as f64 * 1e9 / self.bandwidth() as f64;
         let mut left = 1.0;
         let flow = |rest: usize| {
@@ -123,7 +116,7 @@ impl Family {
             let middle = f64::midpoint(low, high);
             let period = transfer * self.flows as f64 / middle;
             let set: Vec<_> = (0..self.flows as u32).map(|i| self.flow(period, i % VMS)).collect();
-            let over = transform(&set, &SETTING, &Overheads::RT_VIRTIO).is_ok_and(|tasks| {
+            let over = transform(&set, &PATH).is_ok_and(|tasks| {
                 let utilization =
                     Analyzer::new(&tasks, &[]).utilization(BytesPerSec(self.bandwidth()));
                 utilization.is_none_or(|utilization| utilization > 1.0)
@@ -133,8 +126,8 @@ impl Family {
         low
     }
 
-    fn test(self, set: &[FlowDemand]) -> Option<Schedulability> {
-        let tasks = transform(set, &SETTING, &Overheads::RT_VIRTIO).ok()?;
+    fn test(self, set: &[Flow]) -> Option<Schedulability> {
+        let tasks = transform(set, &PATH).ok()?;
         Analyzer::new(&tasks, &[]).verdict(BytesPerSec(self.bandwidth()), EFFORT).ok()
     }
 
@@ -154,7 +147,10 @@ impl Family {
                 Some(Schedulability::GaveUp { .. }) | None => point.undecided += 1,
             }
             if number < SAMPLED {
-                let flows: Vec<_> = set.iter().map(|flow| (flow.period.0, flow.from)).collect();
+                let flows: Vec<_> = set
+                    .iter()
+                    .filter_map(|flow| Some((flow.period?.0, flow.from as u32)))
+                    .collect();
                 let set = oracle::Set::new(self.bandwidth(), self.size(), &flows);
                 point.add_sample(set.is_schedulable(INSTANTS), verdict);
             }

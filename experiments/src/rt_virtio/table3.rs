@@ -10,9 +10,7 @@ use serde_json::json;
 use std::fmt::Write as _;
 use weir_analysis::{
     Bytes, BytesPerSec, Nanos,
-    flows::{
-        Analyzer, Effort, FlowDemand, FlowSetting, Overheads, Reading, Schedulability, transform,
-    },
+    flows::{Analyzer, Effort, Flow, Overheads, Path, Reading, Schedulability, transform},
 };
 use weir_image::Result;
 
@@ -83,11 +81,11 @@ pub static DEVIATIONS: [Deviation; 1] = [Deviation {
 /// Returns the smallest period, with D = P, at which one flow is schedulable: by halving as in the
 /// paper, since a longer period is never worse.
 fn smallest_period(mb: u64, kib: u64, reading: Reading) -> u64 {
-    let setting = FlowSetting { chunk: Bytes(4096), queues: Some(1), reading };
+    let path = Path { queues: Some(1), reading, ..Path::paper(Overheads::RT_VIRTIO) };
     let holds = |period: u64| {
-        let (size, period) = (Bytes(kib * 1024), Nanos(period));
-        let flow = FlowDemand { size, period, deadline: period, from: 0, to: 1 };
-        transform(&[flow], &setting, &Overheads::RT_VIRTIO).is_ok_and(|tasks| {
+        let (size, period) = (Bytes(kib * 1024), Some(Nanos(period)));
+        let flow = Flow { size, period, deadline: period, to: vec![1], ..Flow::default() };
+        transform(&[flow], &path).is_ok_and(|tasks| {
             let bandwidth = BytesPerSec(mb * 1_000_000);
             let verdict = Analyzer::new(&tasks, &[]).verdict(bandwidth, Effort::default());
             verdict == Ok(Schedulability::Schedulable)

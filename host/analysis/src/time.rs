@@ -9,8 +9,9 @@ use crate::units::Nanos;
 use core::fmt;
 
 pub use budget::{OwnBudget, Spender};
-pub use response::{CoreInterference, VmTask, response_times};
+pub use response::{CoreInterference, response_times};
 pub use servers::{left_of_budget, server_holds};
+pub use weir_model::timing::Task;
 
 /// Times beyond this (36 years) are treated as never.
 const NEVER: u64 = 1 << 60;

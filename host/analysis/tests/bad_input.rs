@@ -1,51 +1,52 @@
 //! Bad and extreme input: an error that names the place, or an answer in bounded time; no panic.
 
 use weir_analysis::flows::{
-    Effort, FlowDemand, FlowError, FlowErrorKind, FlowSetReport, FlowSetting, MinBandwidth,
-    Overheads, Reading, Schedulability, report, transform,
+    Analyzer, Effort, Flow, InputError, InputRule, MinBandwidth, Overheads, Path, Schedulability,
+    transform,
 };
 use weir_analysis::{Bytes, BytesPerSec, Nanos};
 
-const SETTING: FlowSetting =
-    FlowSetting { chunk: Bytes(4096), queues: None, reading: Reading::Printed };
+const PATH: Path = Path::paper(Overheads::RT_VIRTIO);
 
 fn analyze(
-    flows: &[FlowDemand],
-    setting: &FlowSetting,
-    overheads: &Overheads,
+    flows: &[Flow],
+    path: &Path,
     bandwidth: BytesPerSec,
     effort: Effort,
-) -> Result<FlowSetReport, FlowError> {
-    report(&transform(flows, setting, overheads)?, &[], bandwidth, effort, effort)
+) -> Result<(Schedulability, MinBandwidth), InputError> {
+    let mut analyzer = Analyzer::new(&transform(flows, path)?, &[]);
+    let verdict = analyzer.verdict(bandwidth, effort)?;
+    analyzer.first_failure(bandwidth, effort)?;
+    analyzer.slack(bandwidth, effort)?;
+    Ok((verdict, analyzer.min_bandwidth(effort)))
 }
 
-fn flow(size: u64, period: u64, deadline: u64, from: u32, to: u32) -> FlowDemand {
-    FlowDemand { size: Bytes(size), period: Nanos(period), deadline: Nanos(deadline), from, to }
+fn flow(size: u64, period: u64, deadline: u64, from: usize, to: usize) -> Flow {
+    let [period, deadline] = [period, deadline].map(|time| Some(Nanos(time)));
+    Flow { from, to: vec![to], size: Bytes(size), period, deadline, ..Flow::default() }
 }
 
 #[test]
 fn each_rule_has_its_error_and_names_the_flow() {
     let good = flow(1, 1_000_000, 1_000_000, 0, 1);
     let cases = [
-        (flow(0, 1, 1, 0, 1), FlowErrorKind::ZeroSize),
-        (flow(1, 0, 1, 0, 1), FlowErrorKind::ZeroPeriod),
-        (flow(1, 1, 0, 0, 1), FlowErrorKind::ZeroDeadline),
-        (flow(1, 1, 1, 3, 3), FlowErrorKind::SelfLoop),
-        (flow(u64::MAX, 1, 1, 0, 1), FlowErrorKind::SizeTooLarge),
-        (flow(1, u64::MAX, 1, 0, 1), FlowErrorKind::TimeTooLarge),
+        (flow(0, 1, 1, 0, 1), InputRule::ZeroSize),
+        (flow(1, 0, 1, 0, 1), InputRule::ZeroPeriod),
+        (flow(1, 1, 0, 0, 1), InputRule::ZeroDeadline),
+        (flow(1, 1, 1, 3, 3), InputRule::SelfLoop),
+        (flow(u64::MAX, 1, 1, 0, 1), InputRule::SizeTooLarge),
+        (flow(1, u64::MAX, 1, 0, 1), InputRule::TimeTooLarge),
     ];
-    let overheads = Overheads::RT_VIRTIO;
-    let run = |flows: &[FlowDemand], setting: &FlowSetting, b: u64| {
-        analyze(flows, setting, &overheads, BytesPerSec(b), Effort(1 << 20))
-    };
+    let run =
+        |flows: &[Flow], path: &Path, b: u64| analyze(flows, path, BytesPerSec(b), Effort(1 << 20));
     for (bad, kind) in cases {
-        let error = run(&[good, bad], &SETTING, 1).unwrap_err();
+        let error = run(&[good.clone(), bad], &PATH, 1).unwrap_err();
         assert_eq!((error.flow, error.kind), (Some(1), kind));
     }
-    let zero_chunk = FlowSetting { chunk: Bytes(0), ..SETTING };
-    assert_eq!(run(&[good], &zero_chunk, 1).unwrap_err().kind, FlowErrorKind::ZeroChunk);
-    assert_eq!(run(&[good], &SETTING, 0).unwrap_err().kind, FlowErrorKind::ZeroBandwidth);
-    assert_eq!(run(&[], &SETTING, 1).unwrap_err().kind, FlowErrorKind::NoFlows);
+    let zero_chunk = Path { chunk: Bytes(0), ..PATH };
+    assert_eq!(run(&[good.clone()], &zero_chunk, 1).unwrap_err().kind, InputRule::ZeroChunk);
+    assert_eq!(run(&[good], &PATH, 0).unwrap_err().kind, InputRule::ZeroBandwidth);
+    assert_eq!(run(&[], &PATH, 1).unwrap_err().kind, InputRule::NoFlows);
 }
 
 #[test]
@@ -60,20 +61,17 @@ fn extremes_are_answered_without_wrapping() {
     for flows in &sets {
         for b in [1, 1_000_000_000, 1 << 50] {
             // Either answer will do; a wrap would panic here, since tests check overflow.
-            let _ =
-                analyze(flows, &SETTING, &Overheads::RT_VIRTIO, BytesPerSec(b), Effort(1 << 18));
+            let _ = analyze(flows, &PATH, BytesPerSec(b), Effort(1 << 18));
         }
     }
 }
 
 #[test]
 fn ten_thousand_flows() {
-    let flows: Vec<FlowDemand> = (0..10_000)
-        .map(|i| flow(4096, 40_000_000_000 + 7919 * i, 40_000_000_000, i as u32 % 64, 99))
+    let flows: Vec<Flow> = (0..10_000)
+        .map(|i| flow(4096, 40_000_000_000 + 7919 * i, 40_000_000_000, i as usize % 64, 99))
         .collect();
-    let report =
-        analyze(&flows, &SETTING, &Overheads::RT_VIRTIO, BytesPerSec(1 << 33), Effort(1 << 26))
-            .unwrap();
-    assert_eq!(report.verdict, Schedulability::Schedulable);
-    assert!(!matches!(report.min_bandwidth, MinBandwidth::Never(_)));
+    let (verdict, least) = analyze(&flows, &PATH, BytesPerSec(1 << 33), Effort(1 << 26)).unwrap();
+    assert_eq!(verdict, Schedulability::Schedulable);
+    assert!(!matches!(least, MinBandwidth::Never(_)));
 }

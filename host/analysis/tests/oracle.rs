@@ -11,23 +11,23 @@ use response_time_analysis::{
 };
 use weir_analysis::{
     Nanos,
-    time::{Supply, VmSchedule, VmTask, response_times},
+    time::{Supply, Task, VmSchedule, response_times},
 };
 
 /// Above this a response time counts as none.
 const LIMIT: u64 = 1 << 20;
 
-fn demand(task: &VmTask) -> RBF<Sporadic, Scalar> {
+fn demand(task: &Task) -> RBF<Sporadic, Scalar> {
     let arrivals = Sporadic::new(Duration::from(task.period.0), Duration::from(task.jitter.0));
     RBF::new(arrivals, Scalar::new(Service::from(task.wcet.0)))
 }
 
-fn task() -> impl Strategy<Value = VmTask> {
-    (1u64..40, 5u64..200, 0u64..60).prop_map(|(wcet, period, jitter)| VmTask {
+fn task() -> impl Strategy<Value = Task> {
+    (1u64..40, 5u64..200, 0u64..60).prop_map(|(wcet, period, jitter)| Task {
         wcet: Nanos(wcet),
         period: Nanos(period),
         jitter: Nanos(jitter),
-        blocking: Nanos(0),
+        ..Task::default()
     })
 }
 
@@ -45,8 +45,7 @@ proptest! {
             tasks[last].jitter = Nanos(0);
         }
         let supply = Supply::new(VmSchedule::Dedicated, Vec::new()).expect("a core");
-        let accesses = vec![None; tasks.len()];
-        let own = response_times(&tasks, &supply, &accesses, None, None)[last];
+        let own = response_times(&tasks, &supply, None, None)[last];
         let others: Vec<_> = tasks[..last].iter().map(demand).collect();
         let bound = dedicated_uniproc_rta(&demand(&tasks[last]), &others, Duration::from(LIMIT));
         // In thousandths, rounded up.

@@ -11,8 +11,8 @@
 
 use num_bigint::BigInt;
 use weir_analysis::flows::{
-    Analyzer, Effort, FlowDemand, FlowSetting, MinBandwidth, Overheads, Range, Reading,
-    Schedulability, UnschedulableCause, transform,
+    Analyzer, Effort, Flow, MinBandwidth, Overheads, Path, Range, Reading, Schedulability,
+    UnschedulableCause, transform,
 };
 use weir_analysis::{Bytes, BytesPerSec, Nanos};
 
@@ -35,41 +35,34 @@ mod naive {
     }
 
     impl Set {
-        pub fn new(
-            flows: &[FlowDemand],
-            setting: &FlowSetting,
-            o: &Overheads,
-            bandwidth: u64,
-        ) -> Self {
+        pub fn new(flows: &[Flow], path: &Path, bandwidth: u64) -> Self {
+            let o = &path.overheads;
             let b = i128::from(bandwidth);
             let unit = 2 * b;
             let max = |r: Range| i128::from(r.max.0) * unit;
             let min = |r: Range| i128::from(r.min.0) * unit;
-            let mut sending: Vec<u32> = flows.iter().map(|f| f.from).collect();
+            let mut sending: Vec<usize> = flows.iter().map(|f| f.from).collect();
             sending.sort_unstable();
             sending.dedup();
-            let m = setting.queues.map_or(sending.len() as i128, i128::from);
+            let m = path.queues.map_or(sending.len() as i128, i128::from);
             let os_min = min(o.hc) / 2 + min(o.pt);
             let mut os_max = max(o.hc) / 2 + max(o.pt);
             let o_dma = m * max(o.ps) + max(o.pd) + max(o.hc) + max(o.ip) + max(o.ft);
             let mut o_r = max(o.br) - max(o.hc) / 2;
-            if setting.reading == Reading::Table3 {
+            if path.reading == Reading::Table3 {
                 os_max = (os_max + unit - 1) / unit * unit;
                 o_r = max(o.br) - max(o.hc);
             }
+            let time = |time: Option<Nanos>| i128::from(time.unwrap().0);
             let transfer = |bytes: i128| bytes * 1_000_000_000 * 2;
-            let s_c = i128::from(setting.chunk.0);
+            let s_c = i128::from(path.chunk.0);
             let tasks = flows
                 .iter()
                 .map(|flow| {
-                    let gamma: Vec<&FlowDemand> =
-                        flows.iter().filter(|f| f.from == flow.from).collect();
+                    let gamma: Vec<&Flow> = flows.iter().filter(|f| f.from == flow.from).collect();
                     let pending: i128 = gamma
                         .iter()
-                        .map(|f| {
-                            (i128::from(f.deadline.0) + i128::from(f.period.0) - 1)
-                                / i128::from(f.period.0)
-                        })
+                        .map(|f| (time(f.deadline) + time(f.period) - 1) / time(f.period))
                         .sum();
                     let o_qi = max(o.qi) + pending * max(o.qa);
                     let b_b = max(o.ql) + max(o.qr);
@@ -85,8 +78,8 @@ mod naive {
                     } else {
                         o_dma + transfer(s_c).max(transfer(last) + o_pckt)
                     };
-                    let deadline = i128::from(flow.deadline.0) * unit - os_max - o_r;
-                    let period = i128::from(flow.period.0) * unit + os_min - os_max;
+                    let deadline = time(flow.deadline) * unit - os_max - o_r;
+                    let period = time(flow.period) * unit + os_min - os_max;
                     (cost, deadline, period, jitter, q)
                 })
                 .collect();
@@ -187,28 +180,24 @@ impl Random {
         (low.ln() + self.0.f64() * (high / low).ln()).exp()
     }
 
-    fn overheads(&mut self) -> Overheads {
-        let mut o = Overheads::RT_VIRTIO;
-        if self.between(0, 2) == 0 {
-            let names: Vec<&str> = o.named().iter().map(|x| x.0).collect();
-            for name in names {
-                let max = self.between(0, 3000);
-                o.set(name, Range::new(self.between(0, max), max));
-            }
-        }
-        o
-    }
-
-    fn setting(&mut self) -> FlowSetting {
-        FlowSetting {
+    fn path(&mut self) -> Path {
+        let mut path = Path {
             chunk: Bytes([1, 64, 1000, 4096, 16384][self.0.usize(..5)]),
             queues: if self.0.bool() { None } else { Some(self.between(1, 8) as u32) },
             reading: if self.0.bool() { Reading::Printed } else { Reading::Table3 },
+            ..Path::paper(Overheads::RT_VIRTIO)
+        };
+        if self.between(0, 2) == 0 {
+            for (name, _) in path.overheads.named() {
+                let max = self.between(0, 3000);
+                path.overheads.set(name, Range::new(self.between(0, max), max));
+            }
         }
+        path
     }
 
     /// Flows of one of the shapes that the issue lists. Sizes stay within 40 chunks.
-    fn flows(&mut self, chunk: u64) -> Vec<FlowDemand> {
+    fn flows(&mut self, Bytes(chunk): Bytes) -> Vec<Flow> {
         let n = self.between(1, 7);
         let shape = self.between(0, 5);
         let base = self.scale(3e4, 1e6);
@@ -229,13 +218,8 @@ impl Random {
                 2 => chunk * r.between(1, 12),
                 _ => r.between(1, chunk * 40),
             };
-            FlowDemand {
-                size: Bytes(size.min(60_000)),
-                period: Nanos((period as u64).max(1)),
-                deadline: Nanos((deadline as u64).max(1)),
-                from: r.between(0, 3) as u32,
-                to: 9,
-            }
+            let times = [period, deadline].map(|time| (time as u64).max(1));
+            timed(size.min(60_000), times, r.between(0, 3) as usize)
         };
         if shape == 4 {
             let one = flow(self);
@@ -245,22 +229,26 @@ impl Random {
     }
 }
 
+fn timed(size: u64, times: [u64; 2], from: usize) -> Flow {
+    let [period, deadline] = times.map(|time| Some(Nanos(time)));
+    Flow { from, to: vec![9], size: Bytes(size), period, deadline, ..Flow::default() }
+}
+
 /// Compares one set; returns which of the answers the reference could give.
 fn compare(
-    flows: &[FlowDemand],
-    setting: &FlowSetting,
-    overheads: &Overheads,
+    flows: &[Flow],
+    path: &Path,
     bandwidth: Option<u64>,
     r: &mut Random,
     most_points: usize,
 ) -> [bool; 3] {
-    let context = || format!("{flows:?} {setting:?} {overheads:?}");
-    let mut analyzer = Analyzer::new(&transform(flows, setting, overheads).unwrap(), &[]);
+    let context = || format!("{flows:?} {path:?}");
+    let mut analyzer = Analyzer::new(&transform(flows, path).unwrap(), &[]);
     let least = analyzer.min_bandwidth(SOME);
     let mut seen = [false; 3];
     match least {
         MinBandwidth::Exactly(BytesPerSec(b)) => {
-            match Set::new(flows, setting, overheads, b).answer(most_points) {
+            match Set::new(flows, path, b).answer(most_points) {
                 Answer::TooManyPoints => {}
                 answer => {
                     assert_eq!(answer, Answer::Schedulable, "at the minimum {b}: {}", context());
@@ -268,7 +256,7 @@ fn compare(
                 }
             }
             if b > 1 {
-                match Set::new(flows, setting, overheads, b - 1).answer(most_points) {
+                match Set::new(flows, path, b - 1).answer(most_points) {
                     Answer::TooManyPoints => {}
                     answer => {
                         assert_eq!(
@@ -282,7 +270,7 @@ fn compare(
             }
         }
         MinBandwidth::Never(_) => {
-            let answer = Set::new(flows, setting, overheads, 1 << 49).answer(most_points);
+            let answer = Set::new(flows, path, 1 << 49).answer(most_points);
             assert_ne!(answer, Answer::Schedulable, "{}", context());
         }
         MinBandwidth::GaveUp { at_least, enough } => {
@@ -293,7 +281,7 @@ fn compare(
         MinBandwidth::Exactly(BytesPerSec(b)) => ((b as f64 * r.scale(0.8, 1.6)) as u64).max(1),
         _ => r.scale(1e7, 1e10) as u64,
     });
-    let set = Set::new(flows, setting, overheads, b);
+    let set = Set::new(flows, path, b);
     let verdict = analyzer.verdict(BytesPerSec(b), SOME).unwrap();
     match (set.answer(most_points), verdict) {
         (Answer::TooManyPoints, _) | (_, Schedulability::GaveUp { .. }) => {}
@@ -325,10 +313,9 @@ fn verdict_minimum_and_failure_match_the_reference() {
     let mut r = Random(fastrand::Rng::with_seed(6));
     let mut counts = [0; 3];
     for _ in 0..sets {
-        let setting = r.setting();
-        let overheads = r.overheads();
-        let flows = r.flows(setting.chunk.0);
-        let seen = compare(&flows, &setting, &overheads, None, &mut r, 3000);
+        let path = r.path();
+        let flows = r.flows(path.chunk);
+        let seen = compare(&flows, &path, None, &mut r, 3000);
         for (count, seen) in counts.iter_mut().zip(seen) {
             *count += usize::from(seen);
         }
@@ -347,27 +334,20 @@ fn tiny_sets_without_overheads_reach_full_utilization() {
     // beyond it.
     let sets = if cfg!(debug_assertions) { 3000 } else { 60_000 };
     let mut r = Random(fastrand::Rng::with_seed(7));
-    let none = Overheads::default();
     let mut full = 0;
     for _ in 0..sets {
-        let setting =
-            FlowSetting { chunk: Bytes(r.between(1, 4)), queues: None, reading: Reading::Printed };
-        let flows: Vec<FlowDemand> = (0..r.between(1, 4))
+        let chunk = Bytes(r.between(1, 4));
+        let path = Path { chunk, ..Path::paper(Overheads::default()) };
+        let flows: Vec<Flow> = (0..r.between(1, 4))
             .map(|_| {
                 let period = r.between(2, 12);
                 let deadline = if r.0.bool() { period } else { r.between(1, 40) };
-                FlowDemand {
-                    size: Bytes(r.between(1, 5)),
-                    period: Nanos(period),
-                    deadline: Nanos(deadline),
-                    from: r.between(0, 2) as u32,
-                    to: 9,
-                }
+                timed(r.between(1, 5), [period, deadline], r.between(0, 2) as usize)
             })
             .collect();
-        let u: f64 = flows.iter().map(|f| f.size.0 as f64 / f.period.0 as f64).sum();
+        let u: f64 = flows.iter().map(|f| f.size.0 as f64 / f.period.unwrap().0 as f64).sum();
         full += usize::from((u - 1.0).abs() < 1e-9);
-        compare(&flows, &setting, &none, Some(1_000_000_000), &mut r, 60_000);
+        compare(&flows, &path, Some(1_000_000_000), &mut r, 60_000);
     }
     assert!(full * 100 > sets, "{full}");
 }
@@ -376,20 +356,13 @@ fn tiny_sets_without_overheads_reach_full_utilization() {
 fn periods_that_differ_by_a_million() {
     let mut r = Random(fastrand::Rng::with_seed(8));
     for _ in 0..if cfg!(debug_assertions) { 2 } else { 20 } {
-        let setting = FlowSetting { chunk: Bytes(4096), queues: None, reading: Reading::Printed };
-        let flows: Vec<FlowDemand> = [1.0, r.scale(1.0, 3.0), 1e6]
+        let flows: Vec<Flow> = [1.0, r.scale(1.0, 3.0), 1e6]
             .map(|factor| {
                 let period = (r.scale(5e4, 2e5) * factor) as u64;
-                FlowDemand {
-                    size: Bytes(r.between(1, 20_000)),
-                    period: Nanos(period),
-                    deadline: Nanos(period),
-                    from: r.between(0, 1) as u32,
-                    to: 9,
-                }
+                timed(r.between(1, 20_000), [period; 2], r.between(0, 1) as usize)
             })
             .to_vec();
-        compare(&flows, &setting, &Overheads::RT_VIRTIO, None, &mut r, 8_000_000);
+        compare(&flows, &Path::paper(Overheads::RT_VIRTIO), None, &mut r, 8_000_000);
     }
 }
 
@@ -397,8 +370,8 @@ fn periods_that_differ_by_a_million() {
 fn more_bandwidth_never_hurts() {
     let mut r = Random(fastrand::Rng::with_seed(9));
     for _ in 0..2000 {
-        let setting = r.setting();
-        let tasks = transform(&r.flows(setting.chunk.0), &setting, &Overheads::RT_VIRTIO).unwrap();
+        let path = Path { overheads: Overheads::RT_VIRTIO, ..r.path() };
+        let tasks = transform(&r.flows(path.chunk), &path).unwrap();
         let mut analyzer = Analyzer::new(&tasks, &[]);
         let MinBandwidth::Exactly(BytesPerSec(b)) = analyzer.min_bandwidth(SOME) else {
             continue;

@@ -51,12 +51,6 @@ pub fn distribution(packets: &[ArrivedPacket]) -> Vec<LatencyBucket> {
     counts.into_iter().map(bucket).collect()
 }
 
-/// The finding on a task before it is judged.
-#[must_use]
-pub fn open() -> Finding {
-    Finding::not_judged("")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

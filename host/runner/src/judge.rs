@@ -4,6 +4,7 @@ use crate::{
     findings::{self, BudgetFinding, Clock, Finding, InterruptFinding, Latency, TaskFinding},
     observed::{ArrivedPacket, BudgetKey, EarlyPackets, ObservedTrace},
     report::{CoreRun, Counted, FlowRun, RunReport, State, VmRun},
+    start::shares_all_cores,
 };
 use std::{collections::BTreeMap, fmt::Write as _};
 use weir_model::{
@@ -15,18 +16,7 @@ use weir_trace::{
     record::{Accesses, MOST_OTHER, MarkName},
     wire::Denial,
 };
-use weir_units::{Events, IntId, Nanos};
-
-/// Bounds of the analysis that the observations of a run are compared with, in ns.
-#[derive(Clone, Debug, Default)]
-pub struct RunBounds {
-    /// On the latency of each flow, in the order of the file.
-    pub flows: Vec<Option<u64>>,
-    /// On the response time of tasks, by the names of VM and task.
-    pub tasks: BTreeMap<(String, String), u64>,
-    /// On the time until a VM has the core for its interrupt, by the names of both.
-    pub interrupts: BTreeMap<(String, String), u64>,
-}
+use weir_units::IntId;
 
 /// Why what a trace would show is not judged.
 const fn without_trace(clock: Clock) -> &'static str {
@@ -45,81 +35,10 @@ fn without_memory(figure: &str, memory: Option<&str>) -> String {
     )
 }
 
-/// A vCPU's memory budget in the system file.
-#[derive(Clone, Debug, Default)]
-pub struct BudgetFacts {
-    /// VM, vCPU and accesses.
-    pub key: BudgetKey,
-    /// The name of the accesses.
-    pub counts: &'static str,
-    /// The VM's budget, in accesses per period.
-    pub budget: u64,
-    /// The period in ns.
-    pub period_ns: u64,
-    /// The most accesses that may be counted above a limit, if the file or the platform states it.
-    pub overshoot: Option<Events>,
-}
-
-/// Returns the budgets of each vCPU of a system, in the order of the file.
-#[must_use]
-pub fn budgets(system: &System) -> Vec<BudgetFacts> {
-    let mut facts = Vec::new();
-    let timed = system.timing.vms.iter();
-    for (((vm, rules), timed), place) in
-        system.vms.iter().zip(&system.regulations).zip(timed).zip(0u8..)
-    {
-        if rules.period_ns == 0 {
-            continue;
-        }
-        let two = rules.writes != u64::MAX;
-        let limits: &[(Accesses, u64)] = if two {
-            &[(Accesses::Reads, rules.reads), (Accesses::Writes, rules.writes)]
-        } else {
-            &[(Accesses::All, rules.reads)]
-        };
-        let overshoot = system.timing.overshoot(timed, Nanos(rules.period_ns));
-        for (vcpu, _) in (0u8..).zip(&vm.cpus) {
-            facts.extend(limits.iter().filter(|(_, budget)| *budget != u64::MAX).map(
-                |&(accesses, budget)| BudgetFacts {
-                    key: (place, vcpu, accesses as u32),
-                    counts: accesses.name(),
-                    budget,
-                    period_ns: rules.period_ns,
-                    overshoot,
-                },
-            ));
-        }
-    }
-    facts
-}
-
-/// The deadline of an interrupt line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LineFacts {
-    /// The VM's place in the system file.
-    pub vm: u8,
-    /// The interrupt's number.
-    pub intid: IntId,
-    /// The deadline, in ns, from its arrival until its VM has the core.
-    pub deadline_ns: u64,
-    /// The bound on that time, in ns; none if the analysis has none.
-    pub bound_ns: Option<u64>,
-}
-
-/// Returns the interrupt lines with deadlines, in the order of the file.
-#[must_use]
-pub fn lines(system: &System, bounds: &RunBounds) -> Vec<LineFacts> {
-    let lines = system.timing.lines.iter();
-    let facts = |line: &weir_model::timing::TimedLine| {
-        let name = (system.timing.vms.get(line.vm)?.name.clone(), line.name.clone());
-        Some(LineFacts {
-            vm: u8::try_from(line.vm).ok()?,
-            intid: line.intid()?,
-            deadline_ns: line.deadline?.0,
-            bound_ns: bounds.interrupts.get(&name).copied(),
-        })
-    };
-    lines.filter_map(facts).collect()
+/// Returns the number of a budget of the VM at `vm` in a trace.
+pub(crate) fn budget_key(vm: u8, budget: &BudgetFinding) -> Option<BudgetKey> {
+    let counts = Accesses::ALL.into_iter().find(|accesses| accesses.name() == budget.counts)?;
+    Some((vm, budget.vcpu, counts as u32))
 }
 
 /// Returns the switches on each core that VMs share, next to the longest that is stated.
@@ -135,14 +54,6 @@ pub(crate) fn cores(system: &System, observed: Option<&ObservedTrace>) -> Vec<Co
         })
     };
     system.timing.cores.iter().filter_map(core).collect()
-}
-
-/// Returns whether a VM shares all of its cores.
-pub(crate) fn shares_all_cores(system: &System, vm: usize) -> bool {
-    let is_shared = |core: &weir_units::CoreId| {
-        system.timing.cores.iter().any(|shared| shared.id == u64::from(core.0))
-    };
-    system.vms.get(vm).is_some_and(|vm| vm.cpus.iter().all(is_shared))
 }
 
 /// Returns the receivers of the flows, in the order of their numbers in a trace, that share all of
@@ -169,65 +80,49 @@ fn beyond(max_ns: u64, bound_ns: Option<u64>) -> Option<String> {
     Some(format!("the longest took {max_ns} ns, {above} ns more than the bound"))
 }
 
+/// Adds to the finding on an interrupt of the VM at `vm` what the trace shows.
 fn interrupt(
-    facts: LineFacts,
+    line: &mut InterruptFinding,
+    vm: u8,
     observed: Option<&ObservedTrace>,
     (clock, memory): (Clock, Option<&str>),
-) -> InterruptFinding {
-    let seen = observed.and_then(|observed| observed.delivery((facts.vm, facts.intid)));
-    let finding = match seen {
+) {
+    let seen = observed.and_then(|observed| observed.delivery((vm, IntId(line.intid))));
+    line.finding = match seen {
         Some(seen) if seen.late > 0 => {
             let text = format!(
                 "{} of {} interrupts came later than the deadline of {} ns, by {} ns after their \
                  arrival at most",
-                seen.late, seen.times, facts.deadline_ns, seen.max_ns
+                seen.late, seen.times, line.deadline_ns, seen.max_ns
             );
             Finding::failed(text)
         }
         None if observed.is_none() => Finding::not_judged(without_trace(clock)),
         None => Finding::not_judged("it did not come"),
-        Some(seen) => above(seen.max_ns, facts.bound_ns, memory).unwrap_or_else(|| match observed
-            .map_or(0, |observed| observed.lost)
-        {
-            0 => Finding::holds(),
-            lost => Finding::not_judged(format!("{lost} records of the trace were lost")),
+        Some(seen) => above(seen.max_ns, line.bound_ns, memory).unwrap_or_else(|| {
+            match observed.map_or(0, |observed| observed.lost) {
+                0 => Finding::holds(),
+                lost => Finding::not_judged(format!("{lost} records of the trace were lost")),
+            }
         }),
     };
     let seen = seen.unwrap_or_default();
-    InterruptFinding {
-        intid: facts.intid.0,
-        deadline_ns: facts.deadline_ns,
-        delivered: seen.times,
-        late: seen.late,
-        bound_ns: facts.bound_ns,
-        max_ns: seen.max_ns,
-        finding,
-    }
+    (line.delivered, line.late, line.max_ns) = (seen.times, seen.late, seen.max_ns);
 }
 
 /// Adds to a report what the trace shows, and the verdicts.
-pub fn judge(
-    report: &mut RunReport,
-    observed: Option<&ObservedTrace>,
-    (budgets, lines): (&[BudgetFacts], &[LineFacts]),
-    clock: Clock,
-) {
+pub fn judge(report: &mut RunReport, observed: Option<&ObservedTrace>, clock: Clock) {
     report.clock = clock;
     let memory = report.memory.clone();
     let memory = memory.as_deref();
     flows(report, observed);
-    for facts in budgets {
-        let budget = budget(facts, observed, (clock, memory));
-        if let Some(vm) = report.vms.get_mut(usize::from(facts.key.0)) {
-            vm.budgets.push(budget);
+    for (place, vm) in (0..).zip(&mut report.vms) {
+        for each in &mut vm.budgets {
+            budget(each, place, observed, (clock, memory));
         }
-    }
-    for &facts in lines {
-        if let Some(vm) = report.vms.get_mut(usize::from(facts.vm)) {
-            vm.interrupts.push(interrupt(facts, observed, (clock, memory)));
+        for line in &mut vm.interrupts {
+            interrupt(line, place, observed, (clock, memory));
         }
-    }
-    for (vm, place) in report.vms.iter_mut().zip(0..) {
         let names: Vec<_> = vm.tasks.iter().map(|task| MarkName::new(&task.name)).collect();
         for (task, name) in vm.tasks.iter_mut().zip(&names) {
             let is_unique = names.iter().filter(|other| *other == name).count() == 1;
@@ -382,13 +277,15 @@ fn culprits(flow: &FlowRun, arrived: &[ArrivedPacket], early: Option<EarlyPacket
     text
 }
 
+/// Adds to the finding on a memory budget of the VM at `vm` what the trace shows.
 fn budget(
-    facts: &BudgetFacts,
+    budget: &mut BudgetFinding,
+    vm: u8,
     observed: Option<&ObservedTrace>,
     (clock, memory): (Clock, Option<&str>),
-) -> BudgetFinding {
-    let used = observed.and_then(|observed| observed.used(facts.key));
-    let finding = match (used, facts.overshoot) {
+) {
+    let used = observed.and_then(|observed| observed.used(budget_key(vm, budget)?));
+    budget.finding = match (used, budget.overshoot) {
         (None, _) if observed.is_none() => Finding::not_judged(without_trace(clock)),
         (None, _) => Finding::not_judged("no period ended"),
         (Some(used), None) if used.most_beyond > 0 => {
@@ -411,21 +308,13 @@ fn budget(
         },
     };
     let used = used.unwrap_or_default();
-    BudgetFinding {
-        vcpu: facts.key.1,
-        counts: facts.counts.into(),
-        budget: facts.budget,
-        period_ns: facts.period_ns,
-        periods: used.periods,
-        max_used: used.most.min(MOST_OTHER),
-        throttled_periods: used.throttled,
-        throttled_ns: used.throttled_ns,
-        max_throttled_ns: used.max_throttled_ns,
-        max_beyond: used.most_beyond,
-        overshoot: facts.overshoot.map(Events::get),
-        exceeded_periods: used.exceeded,
-        finding,
-    }
+    budget.periods = used.periods;
+    budget.max_used = used.most.min(MOST_OTHER);
+    budget.throttled_periods = used.throttled;
+    budget.throttled_ns = used.throttled_ns;
+    budget.max_throttled_ns = used.max_throttled_ns;
+    budget.max_beyond = used.most_beyond;
+    budget.exceeded_periods = used.exceeded;
 }
 
 /// Returns the deadlines of all tasks in ns, by their names in a trace.
@@ -480,7 +369,7 @@ mod tests {
         expect::Expectations,
         findings::MissedActivation,
         observed::{ArrivedPacket, TaskUse, Use},
-        report::{End, FlowFacts, Tally, TaskFacts, VmFacts},
+        report::{End, Tally},
         synthetic::SyntheticWire,
     };
     use weir_analysis::verdict::Verdict::{DoesNotHold, Holds, NotJudged};
@@ -493,9 +382,14 @@ mod tests {
         deadline: Option<u64>,
         bound: Option<u64>,
     ) -> RunReport {
-        let bound_ns = Some(800_000);
-        let tasks = vec![TaskFacts { name: "loop".into(), deadline_ns: 1_000_000, bound_ns }];
-        let mut tally = Tally::new(&[VmFacts { name: "a".into(), cores: vec![0], tasks }]);
+        let task = TaskFinding {
+            name: "loop".into(),
+            deadline_ns: 1_000_000,
+            bound_ns: Some(800_000),
+            ..TaskFinding::default()
+        };
+        let mut tally =
+            Tally::new(&[VmRun { name: "a".into(), tasks: vec![task], ..VmRun::default() }]);
         let wire = wire.clone().flow(9_000, 0, [3, 0, max]);
         let (mut demux, mut steps) = (Demux::new(1), Vec::<WireStep>::new());
         for &byte in wire.bytes() {
@@ -505,7 +399,7 @@ mod tests {
         for step in &steps {
             tally.step(step);
         }
-        let facts = FlowFacts {
+        let flow = FlowRun {
             name: "f".into(),
             from: "a".into(),
             to: "b".into(),
@@ -513,12 +407,10 @@ mod tests {
             bound_ns: bound,
             deadline_ns: deadline,
             period_ns: Some(1_000_000),
-            shared: false,
-            ends_on_core: false,
-            first_receiver: 0,
+            ..FlowRun::default()
         };
         let report = tally.report("s", "p", &Expectations::default(), End::TimeOver, 9_000);
-        RunReport { flows: tally.flows(&[facts]), ..report }
+        RunReport { flows: tally.flows(&[flow]), ..report }
     }
 
     fn observed(latencies: &[u64], lost: u64) -> ObservedTrace {
@@ -530,7 +422,7 @@ mod tests {
         let mut report = report(&SyntheticWire::default(), max, limits[0], limits[1]);
         report.vms[0].tasks.clear();
         let observed = observed(&[max / 2, max, max / 4], 0);
-        judge(&mut report, Some(&observed), (&[], &[]), Clock::Emulated);
+        judge(&mut report, Some(&observed), Clock::Emulated);
         let finding = report.flows.remove(0).finding.expect("a finding");
         assert_eq!(report.verdict, Some(finding.verdict));
         finding
@@ -558,7 +450,7 @@ mod tests {
         let finding = |max, deadline| {
             let mut report = report(&SyntheticWire::default(), max, deadline, Some(103_000));
             report.memory = Some("zcu102".into());
-            judge(&mut report, Some(&observed(&[max], 0)), (&[], &[]), Clock::Emulated);
+            judge(&mut report, Some(&observed(&[max], 0)), Clock::Emulated);
             report.flows.remove(0).finding.expect("a finding")
         };
         for max in [1000, 843_000] {
@@ -576,7 +468,7 @@ mod tests {
         let observed = ObservedTrace::of_packets(packets.to_vec(), 0);
         let judged = |bound| {
             let mut report = report(&SyntheticWire::default(), 843_000, None, Some(bound));
-            judge(&mut report, Some(&observed), (&[], &[]), Clock::Emulated);
+            judge(&mut report, Some(&observed), Clock::Emulated);
             report.flows.remove(0).finding.expect("a finding")
         };
         let text = "its receiver had no buffers, and deadline and bound assume a driver that \
@@ -593,7 +485,7 @@ mod tests {
         let reason = |sent: &[u64], deadline: Option<u64>| {
             let observed = observed(&[843_000], 0).with_sent(sent);
             let mut report = report(&SyntheticWire::default(), 843_000, deadline, Some(103_000));
-            judge(&mut report, Some(&observed), (&[], &[]), Clock::Emulated);
+            judge(&mut report, Some(&observed), Clock::Emulated);
             let finding = report.flows.remove(0).finding.expect("a finding");
             assert_eq!(finding.verdict, DoesNotHold);
             finding.reason
@@ -614,7 +506,7 @@ mod tests {
         let mut several = report(&SyntheticWire::default(), 843_000, None, Some(103_000));
         let second = several.flows[0].clone();
         several.flows.extend([second.clone(), FlowRun { first_receiver: 2, ..second }]);
-        judge(&mut several, Some(&observed), (&[], &[]), Clock::Emulated);
+        judge(&mut several, Some(&observed), Clock::Emulated);
         let is_named = several.flows.iter().map(|flow| {
             let finding = flow.finding.as_ref().expect("a finding");
             finding.reason.contains("its sender broke the period")
@@ -625,7 +517,7 @@ mod tests {
     #[test]
     fn the_latencies_are_those_of_all_packets() {
         let mut whole = report(&SyntheticWire::default(), 70, Some(50), None);
-        judge(&mut whole, Some(&observed(&[10, 70, 40, 70, 30], 0)), (&[], &[]), Clock::Emulated);
+        judge(&mut whole, Some(&observed(&[10, 70, 40, 70, 30], 0)), Clock::Emulated);
         let flow = &whole.flows[0];
         let expected = Latency {
             min: 10,
@@ -643,14 +535,14 @@ mod tests {
         );
         // Where records were lost, the hypervisor's own counts stay.
         let mut torn = report(&SyntheticWire::default(), 70, Some(80), None);
-        judge(&mut torn, Some(&observed(&[10, 60], 5)), (&[], &[]), Clock::Emulated);
+        judge(&mut torn, Some(&observed(&[10, 60], 5)), Clock::Emulated);
         let latency = torn.flows[0].latency_ns.expect("packets");
         assert_eq!((latency.max, latency.max_packet, latency.p50), (70, 3, None));
         let finding = torn.flows[0].finding.as_ref().expect("a finding");
         assert_eq!(finding.verdict, Holds);
         // They end with the interrupt, as no trace shows when the receiver has its shared core.
         torn.flows[0].ends_on_core = true;
-        judge(&mut torn, Some(&observed(&[10, 60], 5)), (&[], &[]), Clock::Emulated);
+        judge(&mut torn, Some(&observed(&[10, 60], 5)), Clock::Emulated);
         let finding = torn.flows[0].finding.as_ref().expect("a finding");
         assert_eq!(finding.verdict, NotJudged);
     }
@@ -659,16 +551,16 @@ mod tests {
     fn the_packets_are_those_of_trace_and_counts() {
         // The counts are of the receiver's last boot, the trace is of all boots.
         let mut again = report(&SyntheticWire::default(), 70, Some(50), None);
-        judge(&mut again, Some(&observed(&[70; 5], 0)), (&[], &[]), Clock::Emulated);
+        judge(&mut again, Some(&observed(&[70; 5], 0)), Clock::Emulated);
         let flow = &again.flows[0];
         assert_eq!((flow.packets, flow.late), (5, 5));
         let finding = flow.finding.as_ref().expect("a finding");
         assert!(finding.reason.starts_with("5 of 5 packets missed"), "{}", finding.reason);
         let mut free = report(&SyntheticWire::default(), 70, None, None);
-        judge(&mut free, Some(&observed(&[70; 5], 0)), (&[], &[]), Clock::Emulated);
+        judge(&mut free, Some(&observed(&[70; 5], 0)), Clock::Emulated);
         assert_eq!(free.flows[0].packets, 5);
         let mut torn = report(&SyntheticWire::default(), 70, Some(50), None);
-        judge(&mut torn, Some(&observed(&[70], 9)), (&[], &[]), Clock::Emulated);
+        judge(&mut torn, Some(&observed(&[70], 9)), Clock::Emulated);
         assert_eq!((torn.flows[0].packets, torn.flows[0].late), (3, 1));
     }
 
@@ -676,11 +568,11 @@ mod tests {
     fn flows_without_packets_are_not_judged() {
         let mut none = report(&SyntheticWire::default(), 0, Some(50), None);
         none.flows[0].latency_ns = None;
-        judge(&mut none, Some(&observed(&[], 0)), (&[], &[]), Clock::Emulated);
+        judge(&mut none, Some(&observed(&[], 0)), Clock::Emulated);
         assert_eq!(none.verdict, Some(NotJudged));
         let mut free = report(&SyntheticWire::default(), 70, None, None);
         free.vms[0].tasks.clear();
-        judge(&mut free, None, (&[], &[]), Clock::Emulated);
+        judge(&mut free, None, Clock::Emulated);
         assert_eq!((free.verdict, free.flows[0].finding.is_none()), (None, true));
     }
 
@@ -691,7 +583,7 @@ mod tests {
             none.flows[0].latency_ns = None;
             let observed = observed(&[], 0);
             let observed = if sent.is_empty() { observed } else { observed.with_sent(sent) };
-            judge(&mut none, Some(&observed), (&[], &[]), Clock::Emulated);
+            judge(&mut none, Some(&observed), Clock::Emulated);
             none.flows.remove(0).finding.expect("a finding").reason
         };
         let wire = SyntheticWire::default;
@@ -712,7 +604,7 @@ mod tests {
             let mut report = report(&SyntheticWire::default(), 1, Some(50), None);
             report.memory = memory.map(Into::into);
             let observed = ObservedTrace::of_task((0, MarkName::new("loop")), used, lost);
-            judge(&mut report, Some(&observed), (&[], &[]), Clock::Emulated);
+            judge(&mut report, Some(&observed), Clock::Emulated);
             report.vms.remove(0).tasks.remove(0)
         };
         let used = |misses, max_ns| {
@@ -745,17 +637,17 @@ mod tests {
         assert_eq!(verdict(used(0, 800_001), 0, None), DoesNotHold);
         assert_eq!(verdict(used(0, 800_001), 0, Some("zcu102")), NotJudged);
         let mut unmarked = report(&SyntheticWire::default(), 1, Some(50), None);
-        judge(&mut unmarked, Some(&observed(&[1], 0)), (&[], &[]), Clock::Emulated);
+        judge(&mut unmarked, Some(&observed(&[1], 0)), Clock::Emulated);
         let task = &unmarked.vms[0].tasks[0];
         assert_eq!((task.activations, task.finding.verdict), (None, NotJudged));
         // No trace, and two tasks that the marks do not tell apart.
-        judge(&mut unmarked, None, (&[], &[]), Clock::Board);
+        judge(&mut unmarked, None, Clock::Board);
         assert!(unmarked.vms[0].tasks[0].finding.reason.contains("--trace"));
         let tasks = &mut unmarked.vms[0].tasks;
         tasks[0].name = "setpoint-a".into();
         tasks.push(TaskFinding { name: "setpoint-b".into(), ..tasks[0].clone() });
         let observed = ObservedTrace::of_task((0, MarkName::new("setpoint")), used(3, 9), 0);
-        judge(&mut unmarked, Some(&observed), (&[], &[]), Clock::Emulated);
+        judge(&mut unmarked, Some(&observed), Clock::Emulated);
         for task in &unmarked.vms[0].tasks {
             assert_eq!((task.activations, task.finding.verdict), (None, NotJudged), "{task:?}");
         }
@@ -771,24 +663,29 @@ mod tests {
             exceeded: 2,
             ..Use::default()
         };
+        let found = |overshoot, observed: Option<&ObservedTrace>, memory, clock| {
+            let counts = Accesses::All.name().to_owned();
+            let mut found =
+                BudgetFinding { overshoot, counts, budget: 100, ..BudgetFinding::default() };
+            budget(&mut found, 0, observed, (clock, memory));
+            found.finding
+        };
         let judged = |exceeded, overshoot, lost| {
-            let facts = BudgetFacts { overshoot, budget: 100, ..BudgetFacts::default() };
             let observed = ObservedTrace::of_use((0, 0, 0), Use { exceeded, ..used }, lost);
-            let finding =
-                |memory| budget(&facts, Some(&observed), (Clock::Emulated, memory)).finding;
+            let finding = |memory| found(overshoot, Some(&observed), memory, Clock::Emulated);
             let charged = finding(Some("zcu102")).verdict;
             assert_eq!(charged == NotJudged, exceeded > 0 || lost > 0 || overshoot.is_none());
             finding(None)
         };
-        let exceeded = judged(2, Some(Events(200)), 0);
+        let exceeded = judged(2, Some(200), 0);
         assert_eq!(exceeded.verdict, DoesNotHold);
         let text =
             "2 of 9 periods exceeded the limit by more than the overshoot of 200, by 300 at most";
         assert_eq!(exceeded.reason, text);
-        assert_eq!(judged(0, Some(Events(300)), 0).verdict, Holds);
-        assert_eq!(judged(0, Some(Events(300)), 7).verdict, NotJudged);
+        assert_eq!(judged(0, Some(300), 0).verdict, Holds);
+        assert_eq!(judged(0, Some(300), 7).verdict, NotJudged);
         assert_eq!(judged(0, None, 0).verdict, NotJudged);
-        let without_trace = |clock| budget(&BudgetFacts::default(), None, (clock, None)).finding;
+        let without_trace = |clock| found(None, None, None, clock);
         assert_eq!(without_trace(Clock::Emulated).verdict, NotJudged);
         assert!(without_trace(Clock::Board).reason.contains("--trace"));
     }

@@ -32,13 +32,13 @@ mod serial;
 mod session;
 pub mod show;
 mod signals;
+mod start;
 mod statics;
 mod syndrome;
 #[cfg(test)]
 mod synthetic;
 mod wire_trace;
 
-pub use judge::RunBounds;
 pub use kept::Traced;
 pub use lab::Lab;
 pub use qemu::check_qemu;
@@ -46,3 +46,4 @@ pub use report::RunReport;
 pub use run::{Console, ConsoleInput, Run, RunOptions, SilentConsole, run};
 pub use serial::{BoardLine, Loader, SerialLine};
 pub use signals::watch_signals;
+pub use start::RunBounds;

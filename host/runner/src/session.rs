@@ -3,7 +3,7 @@
 use super::{
     demux::{ConsoleSource, Demux, WireStep},
     expect::Expectations,
-    report::{End, EngineRun, FlowFacts, RunReport, Tally, VmFacts, answered},
+    report::{End, EngineRun, FlowRun, RunReport, Tally, VmRun, answered},
 };
 
 /// The parameters of a run.
@@ -14,9 +14,9 @@ pub struct SessionPlan {
     /// The platform's name.
     pub platform: String,
     /// The VMs, in the order of the file.
-    pub vms: Vec<VmFacts>,
+    pub vms: Vec<VmRun>,
     /// The flows, in the order of the file.
-    pub flows: Vec<FlowFacts>,
+    pub flows: Vec<FlowRun>,
     /// The broker's DMA engine, if it moves something.
     pub engine: Option<EngineRun>,
     /// The expected lines: a VM's place and a text.
@@ -265,7 +265,7 @@ impl Session {
 
     /// The name of a VM by its index, for any number.
     pub fn name(&self, vm: usize) -> String {
-        self.plan.vms.get(vm).map_or_else(|| format!("VM {vm}"), |facts| facts.name.clone())
+        self.plan.vms.get(vm).map_or_else(|| format!("VM {vm}"), |vm| vm.name.clone())
     }
 
     /// The report, as far as it goes.
@@ -291,15 +291,15 @@ fn is_text(step: &WireStep) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::synthetic::SyntheticWire;
+    use crate::{report::VcpuRun, synthetic::SyntheticWire};
     use proptest::prelude::*;
     use weir_trace::wire::{Denial, FaultKind, HYPERVISOR, What};
 
     fn plan() -> SessionPlan {
-        let vm = |name: &str, core| VmFacts {
+        let vm = |name: &str, core| VmRun {
             name: name.into(),
-            cores: vec![core],
-            ..VmFacts::default()
+            vcpus: vec![VcpuRun { core, ..VcpuRun::default() }],
+            ..VmRun::default()
         };
         SessionPlan {
             system: "demo".into(),
@@ -380,7 +380,7 @@ mod tests {
     #[test]
     fn a_run_with_flows_ends_after_the_counts_of_all() {
         let flows =
-            ["there", "back"].map(|name| FlowFacts { name: name.into(), ..FlowFacts::default() });
+            ["there", "back"].map(|name| FlowRun { name: name.into(), ..FlowRun::default() });
         let plan = SessionPlan { flows: flows.into(), count_flows: true, ..plan() };
         let met = || {
             let early = wire().flow(8_900, 0, [1, 0, 5]).flow(8_900, 1, [1, 0, 5]);

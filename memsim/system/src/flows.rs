@@ -6,8 +6,7 @@ use serde::Serialize;
 use std::sync::Arc;
 use weir_memory::Picos;
 use weir_model::Timing;
-use weir_model::timing;
-use weir_model::timing::DataPath;
+use weir_model::timing::{DataPath, Flow};
 use weir_units::Nanos;
 
 /// Bytes of a page.
@@ -106,29 +105,12 @@ impl Steps {
     }
 }
 
-/// A flow, with buffers in the RAM of its VMs.
-#[derive(Clone, Debug)]
-pub(crate) struct Flow {
-    pub name: String,
-    pub size: u64,
-    /// Least time between two packets; of best effort, `None`: a packet is sent when the last one
-    /// has arrived.
-    pub period: Option<Picos>,
-    pub jitter: Picos,
-    pub deadline_ns: Option<u64>,
-    /// Most bytes/s; 0 for no limit.
-    pub rate: u64,
-    pub from: usize,
-    /// The page of the sender's RAM in which its packets begin.
-    pub source: usize,
-    /// The receivers and the page there.
-    pub to: Vec<(usize, usize)>,
-}
-
-/// Where a flow's source and its destinations are, in bytes, as the engine sees memory.
+/// A flow's buffers: pages of its VMs' RAM, or bytes as the engine sees memory.
 #[derive(Clone, Debug)]
 pub(crate) struct Buffers {
+    /// The beginning of the sender's packets.
     pub source: u64,
+    /// The same of each receiver.
     pub to: Vec<u64>,
 }
 
@@ -144,6 +126,8 @@ pub(crate) struct Broker {
     pub queues: u64,
     pub steps: Steps,
     pub flows: Vec<Flow>,
+    /// The pages of each flow's buffers.
+    buffers: Vec<Buffers>,
 }
 
 impl Broker {
@@ -190,8 +174,8 @@ impl Broker {
             ))));
         }
         let chunk = dma.chunk.map_or(CHUNK, |chunk| chunk.0).max(1);
-        let flows = flows(&timing.flows, vms).map_err(Err)?;
-        let mut senders: Vec<_> = flows.iter().map(|flow| flow.from).collect();
+        let buffers = buffers(&timing.flows, vms).map_err(Err)?;
+        let mut senders: Vec<_> = timing.flows.iter().map(|flow| flow.from).collect();
         senders.sort_unstable();
         senders.dedup();
         Ok(Self {
@@ -201,34 +185,46 @@ impl Broker {
             chunk,
             queues: dma.queues.map_or(senders.len() as u64, u64::from),
             steps,
-            flows,
+            flows: timing.flows.iter().map(bounded).collect(),
+            buffers,
         })
     }
 
     /// The pages that the engine's channel sees, and each flow's buffers there.
     pub fn pages(&self, vms: &[Vm]) -> (Arc<[u64]>, Vec<Buffers>) {
         let mut pages = Vec::new();
-        let mut add = |vm: usize, first: usize, size: u64| {
+        let mut add = |vm: usize, first: u64, size: u64| {
             let at = pages.len() as u64 * PAGE;
-            let count = size.div_ceil(PAGE) as usize;
-            pages.extend_from_slice(&vms[vm].pages[first..first + count]);
+            let pieces = vms[vm].pages.iter().skip(first as usize);
+            pages.extend(pieces.take(size.div_ceil(PAGE) as usize));
             at
         };
-        let places = self.flows.iter().map(|flow| {
-            let source = add(flow.from, flow.source, flow.size);
-            let to = flow.to.iter().map(|(vm, first)| add(*vm, *first, flow.size));
-            Buffers { source, to: to.collect() }
+        let places = self.flows.iter().zip(&self.buffers).map(|(flow, buffers)| {
+            let source = add(flow.from, buffers.source, flow.size.0);
+            let to = flow.to.iter().zip(&buffers.to);
+            Buffers { source, to: to.map(|(vm, first)| add(*vm, *first, flow.size.0)).collect() }
         });
         let places = places.collect();
         (pages.into(), places)
     }
 }
 
-/// The flows with a buffer at each end, from the end of the VM's RAM downwards.
-fn flows(wanted: &[timing::Flow], vms: &[Vm]) -> Result<Vec<Flow>, SimulationError> {
-    let mut free: Vec<_> = vms.iter().map(|vm| vm.pages.len()).collect();
-    let mut place = |flow: &timing::Flow, vm: usize| {
-        let pages = usize::try_from(flow.size.0.div_ceil(PAGE)).unwrap_or(usize::MAX);
+/// A flow without times that are too long.
+fn bounded(flow: &Flow) -> Flow {
+    let time = |time: Nanos| time.min(Nanos(LONGEST));
+    Flow {
+        period: flow.period.map(time),
+        jitter: time(flow.jitter),
+        deadline: flow.deadline.map(time),
+        ..flow.clone()
+    }
+}
+
+/// The pages of a buffer at each end of each flow, from the end of the VM's RAM downwards.
+fn buffers(flows: &[Flow], vms: &[Vm]) -> Result<Vec<Buffers>, SimulationError> {
+    let mut free: Vec<_> = vms.iter().map(|vm| vm.pages.len() as u64).collect();
+    let mut place = |flow: &Flow, vm: usize| {
+        let pages = flow.size.0.div_ceil(PAGE);
         let room = free.get(vm).and_then(|free| free.checked_sub(pages));
         let place = room.ok_or_else(|| {
             let name = vms.get(vm).map_or("?", |vm| &vm.name);
@@ -240,22 +236,10 @@ fn flows(wanted: &[timing::Flow], vms: &[Vm]) -> Result<Vec<Flow>, SimulationErr
         free[vm] = place;
         Ok(place)
     };
-    let time = |time: Nanos| Picos::from_nanos(time.0.min(LONGEST));
-    let each = wanted.iter().map(|flow| {
+    let each = flows.iter().map(|flow| {
         let source = place(flow, flow.from)?;
-        let to = flow.to.iter().map(|vm| Ok((*vm, place(flow, *vm)?)));
-        let to = to.collect::<Result<_, SimulationError>>()?;
-        Ok(Flow {
-            name: flow.name.clone(),
-            size: flow.size.0,
-            period: flow.period.map(time),
-            jitter: time(flow.jitter),
-            deadline_ns: flow.deadline.map(|deadline| deadline.0.min(LONGEST)),
-            rate: flow.bandwidth.map_or(0, |rate| rate.0),
-            from: flow.from,
-            source,
-            to,
-        })
+        let to = flow.to.iter().map(|vm| place(flow, *vm)).collect::<Result<_, _>>()?;
+        Ok(Buffers { source, to })
     });
     each.collect()
 }

@@ -11,7 +11,7 @@ mod utilization;
 mod verdict;
 
 use super::task::{
-    FlowError, HALVES_PER_SEC, MAX_BANDWIDTH, TransferPiece, TransformedTask, check_bandwidth,
+    HALVES_PER_SEC, InputError, MAX_BANDWIDTH, TransferPiece, TransformedTask, check_bandwidth,
 };
 use crate::units::{BytesPerSec, HalfNanos};
 use utilization::Utilization;
@@ -89,7 +89,7 @@ impl Analyzer {
         &mut self,
         bandwidth: BytesPerSec,
         effort: Effort,
-    ) -> Result<Schedulability, FlowError> {
+    ) -> Result<Schedulability, InputError> {
         let b = check_bandwidth(bandwidth)?;
         if let Some(cause) = self.fault {
             return Ok(Schedulability::Unschedulable(cause));
@@ -175,7 +175,7 @@ impl Analyzer {
         &mut self,
         bandwidth: BytesPerSec,
         effort: Effort,
-    ) -> Result<Option<FailingInstant>, FlowError> {
+    ) -> Result<Option<FailingInstant>, InputError> {
         let b = check_bandwidth(bandwidth)?;
         if self.fault.is_some() {
             return Ok(None);
@@ -216,7 +216,7 @@ impl Analyzer {
         &mut self,
         bandwidth: BytesPerSec,
         effort: Effort,
-    ) -> Result<Vec<Option<f64>>, FlowError> {
+    ) -> Result<Vec<Option<f64>>, InputError> {
         let b = check_bandwidth(bandwidth)?;
         let mut slack = vec![None; self.tasks.len()];
         if self.fault.is_some() || self.utilization.exceeds_one(b) {

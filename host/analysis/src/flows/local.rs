@@ -1,13 +1,20 @@
-//! The same analysis with the terms of weir's own data path instead of the paper's:
-//! `docs/theory/analysis.md` derives each from what the code does.
+//! From flows to tasks, by the terms of the paper's data path or of weir's own:
+//! `docs/theory/analysis.md` derives the latter from what the code does.
 
-use super::overheads::{Overheads, Range};
+use super::overheads::{Overheads, Range, Reading, Terms};
 use super::task::{
-    FlowDemand, FlowError, FlowErrorKind, FlowSetting, MAX_BYTES, MAX_NANOS, TransferPiece,
-    TransformedTask, fault, tasks_from_costs, transform,
+    InputError, InputRule, MAX_BYTES, MAX_FLOWS, MAX_NANOS, TransferPiece, TransformedTask, fault,
+    tasks_from_costs, times,
 };
 use crate::time::Linear;
-use crate::units::HalfNanos;
+use crate::units::{Bytes, HalfNanos, Nanos};
+use std::collections::BTreeMap;
+use weir_model::timing::{DEFAULT_CHUNK, Flow};
+
+/// Longest overhead that is accepted, ns (18 minutes).
+const MAX_OVERHEAD: u64 = 1 << 40;
+/// Most queues.
+const MAX_QUEUES: u64 = 1 << 16;
 
 /// The broker that takes packets, with the mover of their bytes: their steps depend on both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,14 +49,34 @@ pub struct Path {
     pub copy: Range,
     /// The mover of the bytes.
     pub mover: Mover,
+    /// The bound on the time that a core holds the lock of a device.
+    pub hold: Nanos,
+    /// The lower bound on the time to finalize a transfer after the receiver's interrupt.
+    pub tail: Nanos,
+    /// S_c, the bytes moved between two scheduling decisions.
+    pub chunk: Bytes,
+    /// m, the number of sender queues; `None`: the number of VMs that send.
+    pub queues: Option<u32>,
+    /// The reading of Eq. 20 and 22.
+    pub reading: Reading,
 }
 
 impl Path {
-    /// The paper's data path: [`tasks`] then gives the tasks of [`transform`].
+    /// Returns the paper's data path, with its chunks and a queue for each VM that sends.
     #[must_use]
     pub const fn paper(overheads: Overheads) -> Self {
         let none = Range::new(0, 0);
-        Self { overheads, wake: none, copy: none, mover: Mover::RtVirtio }
+        Self {
+            overheads,
+            wake: none,
+            copy: none,
+            mover: Mover::RtVirtio,
+            hold: Nanos(0),
+            tail: Nanos(0),
+            chunk: DEFAULT_CHUNK,
+            queues: None,
+            reading: Reading::Printed,
+        }
     }
 
     /// Overhead of a chunk in ns: the scheduling decision, the transfer's own, the notification.
@@ -85,88 +112,136 @@ impl Path {
     }
 }
 
-/// The tasks of a flow set under a data path, one for each flow. `receivers` is the number of
-/// receivers of each flow (1 for unicast): a multicast packet is moved chunk by chunk to each
-/// receiver, and every such move is its own step.
-///
-/// # Errors
-/// As [`transform`]; [`FlowErrorKind::NoReceiver`].
-pub fn tasks(
-    flows: &[FlowDemand],
-    receivers: &[u32],
-    setting: &FlowSetting,
-    path: &Path,
-) -> Result<Vec<TransformedTask>, FlowError> {
-    // The rules of the input, and O_s, O_r in the reading asked, are those of the paper's path.
-    let base = transform(flows, setting, &path.overheads)?;
-    if let Some(flow) = receivers.iter().position(|count| *count == 0) {
-        return fault(Some(flow), FlowErrorKind::NoReceiver);
+/// Checks the rules of the input.
+fn check(flows: &[Flow], path: &Path) -> Result<(), InputError> {
+    if flows.is_empty() {
+        return fault(None, InputRule::NoFlows);
     }
-    let mut senders: Vec<u32> = flows.iter().map(|flow| flow.from).collect();
-    senders.sort_unstable();
-    senders.dedup();
-    let queues = setting.queues.map_or(senders.len() as u64, u64::from);
-    let task = |(i, base): (usize, &TransformedTask)| {
-        let count = receivers.get(i).copied().unwrap_or(1);
-        local_task(flows, i, count, queues, setting, path, base)
-    };
-    base.iter().enumerate().map(task).collect()
+    if flows.len() > MAX_FLOWS {
+        return fault(None, InputRule::TooManyFlows);
+    }
+    match path.chunk.0 {
+        0 => return fault(None, InputRule::ZeroChunk),
+        s if s > MAX_BYTES => return fault(None, InputRule::SizeTooLarge),
+        _ => {}
+    }
+    match path.queues {
+        Some(0) => return fault(None, InputRule::ZeroQueues),
+        Some(m) if u64::from(m) > MAX_QUEUES => {
+            return fault(None, InputRule::OverheadTooLarge("queues"));
+        }
+        _ => {}
+    }
+    for (name, range) in path.overheads.named() {
+        if range.min > range.max {
+            return fault(None, InputRule::RangeReversed(name));
+        }
+        if range.max.0 > MAX_OVERHEAD {
+            return fault(None, InputRule::OverheadTooLarge(name));
+        }
+    }
+    for (i, flow) in flows.iter().enumerate() {
+        let (deadline, period) = times(flow);
+        let kind = if flow.size.0 == 0 {
+            InputRule::ZeroSize
+        } else if period.0 == 0 {
+            InputRule::ZeroPeriod
+        } else if deadline.0 == 0 {
+            InputRule::ZeroDeadline
+        } else if flow.to.is_empty() {
+            InputRule::NoReceiver
+        } else if flow.to.contains(&flow.from) {
+            InputRule::SelfLoop
+        } else if flow.size.0 > MAX_BYTES {
+            InputRule::SizeTooLarge
+        } else if period.0 > MAX_NANOS || deadline.0 > MAX_NANOS {
+            InputRule::TimeTooLarge
+        } else {
+            continue;
+        };
+        return fault(Some(i), kind);
+    }
+    Ok(())
 }
 
-fn local_task(
-    flows: &[FlowDemand],
-    i: usize,
-    receivers: u32,
-    queues: u64,
-    setting: &FlowSetting,
+/// The flows of a sender.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sender {
+    flows: u64,
+    /// The packets that it can have pending (the sum of ceil(D/P) in Eq. 23).
+    pending: u64,
+}
+
+/// Returns the transformed tasks of a flow set (Eq. 3, 4, 19 to 27), one a flow, in the same order.
+/// A packet to several receivers is moved chunk by chunk to each of them, and every such move is its
+/// own step.
+///
+/// D' - J' and P' may come out zero or negative; such a task can't be scheduled, which the test
+/// reports.
+///
+/// # Errors
+/// If a value breaks a rule of [`InputRule`].
+pub fn transform(flows: &[Flow], path: &Path) -> Result<Vec<TransformedTask>, InputError> {
+    check(flows, path)?;
+    let mut senders: BTreeMap<usize, Sender> = BTreeMap::new();
+    for flow in flows {
+        let (deadline, period) = times(flow);
+        let sender = senders.entry(flow.from).or_default();
+        sender.flows += 1;
+        // At most 2^16 flows of at most 2^52 pending packets each.
+        sender.pending = sender.pending.saturating_add(deadline.0.div_ceil(period.0));
+    }
+    let per_chunk = path.per_chunk(path.queues.map_or(senders.len() as u64, u64::from));
+    let terms = path.overheads.terms(path.reading);
+    let task = |(i, flow): (usize, &Flow)| {
+        let kind = InputRule::PacketOverheadTooLarge;
+        let task = task_of(flow, senders[&flow.from], per_chunk, &terms, path);
+        task.ok_or(InputError { flow: Some(i), kind })
+    };
+    flows.iter().enumerate().map(task).collect()
+}
+
+/// Returns the task of a flow; none if a sum is over its limit.
+fn task_of(
+    flow: &Flow,
+    sender: Sender,
+    per_chunk: u64,
+    terms: &Terms,
     path: &Path,
-    base: &TransformedTask,
-) -> Result<TransformedTask, FlowError> {
-    let too_large = FlowError { flow: Some(i), kind: FlowErrorKind::PacketOverheadTooLarge };
-    let flow = &flows[i];
+) -> Option<TransformedTask> {
     let o = &path.overheads;
+    let (deadline, period) = times(flow);
+    let [mut deadline, mut period] = [deadline, period].map(|time| 2 * time.0 as i64);
     let (remove, jitter) = if path.mover.is_weirs_broker() {
         // The broker takes packets out of the rings, stamps them and finds their places, once each;
         // what was measured of a heap contains all comparisons of a packet. It sleeps and wakes up;
         // or it is awake, and polls the rings in vain before it sees this packet, which takes less
-        // than a poll that finds one.
+        // than a poll that finds one. It stamps a packet at the notification, at least a period
+        // after the one before, and the deadline ends with the receiver's interrupt: O_s and O_r
+        // are outside.
         let remove = o.qr.max.0.saturating_add(o.qa.max.0).saturating_add(path.take());
-        (remove, Some(path.wake.max.0.max(o.qa.max.0)))
+        (remove, path.wake.max.0.max(o.qa.max.0))
     } else {
-        let own = flows.iter().filter(|other| other.from == flow.from);
-        let pending =
-            |sum: u64, f: &FlowDemand| sum.saturating_add(f.deadline.0.div_ceil(f.period.0));
-        let find = own.clone().fold(0, pending).saturating_mul(o.qa.max.0);
-        // Insertion and removal each wait for the other (Eq. 26 and 27).
-        let inserted = o.ql.max.0.saturating_add(o.qi.max.0.saturating_add(find));
-        let both = inserted.saturating_add(o.ql.max.0 + o.qr.max.0);
-        (both, o.pp.max.0.saturating_add(both).checked_mul(own.count() as u64))
+        deadline -= terms.send_max + terms.receive;
+        period += terms.send_min - terms.send_max;
+        // Insertion and removal each wait for the other (Eq. 23 to 27).
+        let lock = o.ql.max.0;
+        let find = sender.pending.checked_mul(o.qa.max.0)?;
+        let remove = find.checked_add(o.qi.max.0 + lock + lock + o.qr.max.0)?;
+        let remove = Some(remove).filter(|&remove| remove <= MAX_NANOS)?;
+        (remove, (o.pp.max.0 + remove).checked_mul(sender.flows)?)
     };
-    let jitter = jitter.filter(|&j| j <= 2 * MAX_NANOS).ok_or(too_large)?;
-
-    let receivers = u64::from(receivers);
-    let per_chunk = path.per_chunk(queues);
-    let packet = tasks_from_costs(flow.size.0, setting.chunk.0, per_chunk, remove);
-    let packet = packet.ok_or(too_large)?;
+    let jitter = Some(jitter).filter(|&jitter| jitter <= 2 * MAX_NANOS)?;
+    let receivers = flow.to.len() as u64;
+    let packet = tasks_from_costs(flow.size.0, path.chunk.0, per_chunk, remove)?;
     // All receivers but the first have the chunks again.
-    let moves = flow.size.0.div_ceil(setting.chunk.0).checked_mul(receivers);
-    let fixed = moves
-        .and_then(|moves| moves.checked_mul(per_chunk)?.checked_add(remove))
-        .filter(|&fixed| fixed <= MAX_NANOS)
-        .ok_or(too_large)?;
-    let bytes = flow.size.0.checked_mul(receivers).filter(|&bytes| bytes <= MAX_BYTES);
-    let bytes = bytes.ok_or(too_large)?;
-    let (deadline, period) = if path.mover.is_weirs_broker() {
-        // weir stamps a packet at the notification, at least a period after the one before, and the
-        // deadline ends with the receiver's interrupt: O_s and O_r are outside.
-        (HalfNanos(2 * flow.deadline.0 as i64), HalfNanos(2 * flow.period.0 as i64))
-    } else {
-        (base.deadline, base.period)
-    };
-    Ok(TransformedTask {
+    let moves = flow.size.0.div_ceil(path.chunk.0).checked_mul(receivers)?;
+    let fixed = moves.checked_mul(per_chunk)?.checked_add(remove)?;
+    let bytes = flow.size.0.checked_mul(receivers)?;
+    (fixed <= MAX_NANOS && bytes <= MAX_BYTES).then_some(TransformedTask {
         wcet: TransferPiece { fixed: 2 * fixed, bytes },
-        deadline,
-        period,
+        deadline: HalfNanos(deadline),
+        period: HalfNanos(period),
         jitter: HalfNanos(2 * jitter as i64),
         ..packet
     })
@@ -184,19 +259,18 @@ fn local_task(
 pub fn on_shared_core(
     tasks: &[TransformedTask],
     supply: Linear,
-) -> Result<Vec<TransformedTask>, FlowError> {
+) -> Result<Vec<TransformedTask>, InputError> {
     tasks
         .iter()
         .enumerate()
         .map(|(i, task)| {
-            let too_large =
-                FlowError { flow: Some(i), kind: FlowErrorKind::PacketOverheadTooLarge };
+            let too_large = InputError { flow: Some(i), kind: InputRule::PacketOverheadTooLarge };
             let scale = |x: u64, most: u64| {
                 let scaled = (u128::from(x) * u128::from(supply.whole))
                     .div_ceil(u128::from(supply.share.max(1)));
                 u64::try_from(scaled).ok().filter(|&s| s <= most).ok_or(too_large)
             };
-            let piece = |p: TransferPiece| -> Result<TransferPiece, FlowError> {
+            let piece = |p: TransferPiece| -> Result<TransferPiece, InputError> {
                 Ok(TransferPiece {
                     fixed: scale(p.fixed, 2 * MAX_NANOS)?,
                     bytes: scale(p.bytes, MAX_BYTES)?,
@@ -219,22 +293,20 @@ pub fn on_shared_core(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::flows::{Analyzer, Effort, MinBandwidth, Reading};
+    use crate::flows::{Analyzer, Effort, MinBandwidth};
     use crate::time::{Supply, VmSchedule};
-    use crate::units::{Bytes, Nanos};
 
-    fn flows(random: &mut fastrand::Rng) -> Vec<FlowDemand> {
+    fn flow(size: u64, period: u64, to: &[usize]) -> Flow {
+        let period = Some(Nanos(period));
+        Flow { size: Bytes(size), period, deadline: period, to: to.to_vec(), ..Flow::default() }
+    }
+
+    fn flows(random: &mut fastrand::Rng) -> Vec<Flow> {
         (0..random.u32(1..6))
             .map(|_| {
-                let period = Nanos(random.u64(300_000..3_000_000));
-                let from = random.u32(0..3);
-                FlowDemand {
-                    size: Bytes(random.u64(1..20_000)),
-                    period,
-                    deadline: period,
-                    from,
-                    to: from + 1,
-                }
+                let period = random.u64(300_000..3_000_000);
+                let from = random.usize(0..3);
+                Flow { from, ..flow(random.u64(1..20_000), period, &[from + 1]) }
             })
             .collect()
     }
@@ -248,10 +320,6 @@ mod tests {
         }
     }
 
-    fn setting() -> FlowSetting {
-        FlowSetting { chunk: Bytes(4096), queues: None, reading: Reading::Printed }
-    }
-
     fn least(tasks: &[TransformedTask]) -> Option<u64> {
         match Analyzer::new(tasks, &[]).min_bandwidth(Effort(1 << 24)) {
             MinBandwidth::Exactly(b) | MinBandwidth::GaveUp { at_least: b, .. } => Some(b.0),
@@ -260,36 +328,11 @@ mod tests {
     }
 
     #[test]
-    fn the_papers_path_gives_the_papers_tasks() {
-        let mut random = fastrand::Rng::with_seed(3);
-        for _ in 0..200 {
-            let flows = flows(&mut random);
-            let setting = setting();
-            let path = Path::paper(Overheads::RT_VIRTIO);
-            let own = tasks(&flows, &vec![1; flows.len()], &setting, &path).unwrap();
-            let papers = transform(&flows, &setting, &Overheads::RT_VIRTIO).unwrap();
-            assert_eq!(own.len(), papers.len());
-            for (a, b) in own.iter().zip(&papers) {
-                assert_eq!(
-                    (a.wcet, a.deadline, a.period, a.jitter),
-                    (b.wcet, b.deadline, b.period, b.jitter)
-                );
-                let q = |t: &TransformedTask| {
-                    t.stretches.map(|s| s.scaled(500_000_000)).into_iter().max()
-                };
-                assert_eq!(q(a), q(b));
-            }
-        }
-    }
-
-    #[test]
     fn a_heap_without_lock_costs_less() {
         let mut random = fastrand::Rng::with_seed(4);
-        let setting = setting();
         for _ in 0..100 {
             let flows = flows(&mut random);
-            let ones = vec![1; flows.len()];
-            let of = |path: &Path| tasks(&flows, &ones, &setting, path).unwrap();
+            let of = |path: &Path| transform(&flows, path).unwrap();
             let silent = Path { wake: Range::default(), ..weir() };
             for (own, paper) in of(&silent).iter().zip(&of(&Path::paper(Overheads::RT_VIRTIO))) {
                 // The broker takes the packet out of its ring, too.
@@ -303,17 +346,11 @@ mod tests {
     /// in no jitter, but in that one's cost.
     #[test]
     fn a_packet_waits_for_the_brokers_wake_up() {
-        let flow = |to| FlowDemand {
-            size: Bytes(64),
-            period: Nanos(1_000_000),
-            deadline: Nanos(1_000_000),
-            from: 0,
-            to,
-        };
+        let flow = |to| flow(64, 1_000_000, &[to]);
         let path = weir();
         let o = &path.overheads;
         for flows in [&[flow(1)][..], &[flow(1), flow(2), flow(3)]] {
-            let tasks = tasks(flows, &[1; 3], &setting(), &path).unwrap();
+            let tasks = transform(flows, &path).unwrap();
             assert_eq!(tasks[0].jitter.0 as u64 / 2, path.wake.max.0.max(o.qa.max.0));
             let once = o.qr.max.0 + o.qa.max.0 + path.take();
             let chunk = o.ps.max.0 + path.copy.max.0 + o.ft.max.0;
@@ -325,7 +362,6 @@ mod tests {
     #[test]
     fn the_engine_takes_no_less_than_either_mover() {
         let mut random = fastrand::Rng::with_seed(5);
-        let setting = setting();
         let mut longer = 0;
         for _ in 0..100 {
             let flows = flows(&mut random);
@@ -333,10 +369,7 @@ mod tests {
             overheads.pd = Range::new(0, random.u64(0..3000));
             overheads.ip = Range::new(0, random.u64(0..3000));
             let path = Path { overheads, copy: Range::new(0, random.u64(0..6000)), ..weir() };
-            let costs = |mover, path: Path| {
-                let path = Path { mover, ..path };
-                tasks(&flows, &vec![1; flows.len()], &setting, &path).unwrap()
-            };
+            let costs = |mover, path: Path| transform(&flows, &Path { mover, ..path }).unwrap();
             let both = costs(Mover::Engine, path);
             let core = costs(Mover::Core, path);
             // The engine alone: no copy is longer.
@@ -354,35 +387,19 @@ mod tests {
 
     #[test]
     fn two_receivers_cost_two_transfers() {
-        let flow = FlowDemand {
-            size: Bytes(10_000),
-            period: Nanos(1_000_000),
-            deadline: Nanos(1_000_000),
-            from: 0,
-            to: 1,
+        let cost = |receivers: &[usize]| {
+            transform(&[flow(10_000, 1_000_000, receivers)], &weir()).unwrap()[0].wcet
         };
-        let setting = setting();
-        let cost = |receivers| tasks(&[flow], &[receivers], &setting, &weir()).unwrap()[0].wcet;
-        let (one, two, three) = (cost(1), cost(2), cost(3));
+        let (one, two, three) = (cost(&[1]), cost(&[1, 2]), cost(&[1, 2, 3]));
         assert_eq!(two.bytes, 20_000);
         assert_eq!(three.fixed - two.fixed, two.fixed - one.fixed);
-        assert_eq!(
-            tasks(&[flow], &[0], &setting, &weir()).unwrap_err().kind,
-            FlowErrorKind::NoReceiver
-        );
+        let none = transform(&[flow(1, 1, &[])], &weir()).unwrap_err();
+        assert_eq!(none.kind, InputRule::NoReceiver);
     }
 
     #[test]
     fn half_a_core_needs_more_than_twice_the_bandwidth() {
-        let flow = FlowDemand {
-            size: Bytes(4096),
-            period: Nanos(400_000),
-            deadline: Nanos(400_000),
-            from: 0,
-            to: 1,
-        };
-        let setting = setting();
-        let tasks = tasks(&[flow], &[1], &setting, &weir()).unwrap();
+        let tasks = transform(&[flow(4096, 400_000, &[1])], &weir()).unwrap();
         let alone = least(&tasks).unwrap();
         let slots = vec![(Nanos(0), Nanos(50_000))];
         let half = VmSchedule::Table { frame: Nanos(100_000), slots, switch: Nanos(0) };

@@ -16,19 +16,9 @@
 //! they come, also of those with a later deadline. A packet may come just behind the last poll at
 //! its ring before the broker sleeps.
 
-use super::task::TransformedTask;
-use crate::units::Nanos;
-
-/// The ends of a flow: VMs by number.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ends {
-    /// The sender.
-    pub from: u32,
-    /// The receivers.
-    pub to: Vec<u32>,
-    /// Packets that come in a window of its deadline; 0 for best effort.
-    pub packets: u64,
-}
+use super::task::{MAX_NANOS, TransformedTask, times};
+use crate::units::{Bytes, Nanos};
+use weir_model::timing::Flow;
 
 /// What a flow's packets wait for, at the most.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -65,44 +55,51 @@ pub struct EndCores {
     pub switches: Nanos,
 }
 
-/// Returns the waits of each flow; `chunks` are those of its packets, `cores` those of each VM.
-/// Saturating, as all times here: what is too long for the analysis is found when it is added to a
-/// task.
+/// Returns the packets of a flow that come in a window of its deadline; 0 for best effort.
+fn packets(flow: &Flow) -> u64 {
+    let (deadline, period) = times(flow);
+    if deadline.0 < MAX_NANOS { deadline.0.div_ceil(period.0.max(1)) } else { 0 }
+}
+
+/// Returns the waits of each flow, whose packets move in chunks of this size; `cores` are those of
+/// each VM. Saturating, as all times here: what is too long for the analysis is found when it is
+/// added to a task.
 #[must_use]
 pub fn waits(
-    flows: &[Ends],
-    chunks: &[u64],
+    flows: &[Flow],
+    chunk: Bytes,
     cores: &[EndCores],
     Spent { hold, poll, read, control, take }: Spent,
 ) -> Vec<LockWaits> {
-    let mut vms: Vec<u32> =
+    let mut vms: Vec<usize> =
         flows.iter().flat_map(|flow| flow.to.iter().chain([&flow.from]).copied()).collect();
     vms.sort_unstable();
     vms.dedup();
-    let cores_of = |vm: &u32| cores.get(*vm as usize).copied().unwrap_or_default();
-    let sections = |vm: &u32| 2 * u64::from(cores_of(vm).vcpus.max(1));
+    let cores_of = |vm: &usize| cores.get(*vm).copied().unwrap_or_default();
+    let sections = |vm: &usize| 2 * u64::from(cores_of(vm).vcpus.max(1));
     let sections = vms.iter().map(sections).fold(0, u64::saturating_add);
     let switches = vms.iter().map(|vm| cores_of(vm).switches.0).fold(0, u64::saturating_add);
     let call = hold.0.saturating_mul(sections).saturating_add(switches);
-    let share = |vm: &u32| {
+    let share = |vm: &usize| {
         let sends = flows.iter().filter(|flow| flow.from == *vm).count() as u64;
         let receives = flows.iter().filter(|flow| flow.to.contains(vm)).count() as u64;
         sends.max(receives).max(1)
     };
-    let packets = vms.iter().map(share).fold(0, u64::saturating_add);
+    let shares = vms.iter().map(share).fold(0, u64::saturating_add);
     // Its own is none of them.
-    let passed = control.0.saturating_mul(packets.saturating_sub(1));
+    let passed = control.0.saturating_mul(shares.saturating_sub(1));
     let held = read.0.saturating_mul(vms.len() as u64);
     // With later deadlines than a packet: of another flow, those that come in a window of that
     // flow's deadline; of its own, those behind it, as it is one of them.
-    let packets = flows.iter().map(|flow| flow.packets).fold(0, u64::saturating_add);
-    let of = |(flow, chunks): (&Ends, &u64)| {
+    let all = flows.iter().map(packets).fold(0, u64::saturating_add);
+    let of = |flow: &Flow| {
+        let chunks = flow.size.0.div_ceil(chunk.0.max(1));
         let calls = chunks.saturating_mul(flow.to.len() as u64);
-        let taking = take.0.saturating_mul(packets.saturating_sub(flow.packets.min(1)));
+        let taking = take.0.saturating_mul(all.saturating_sub(packets(flow).min(1)));
         let others = [passed, held, poll.0, taking].into_iter().fold(0, u64::saturating_add);
         LockWaits { settle: Nanos(call.saturating_mul(calls)), others: Nanos(others) }
     };
-    flows.iter().zip(chunks).map(of).collect()
+    flows.iter().map(of).collect()
 }
 
 impl LockWaits {
@@ -127,8 +124,10 @@ mod tests {
     use crate::flows::TransferPiece;
     use crate::units::HalfNanos;
 
-    fn one(from: u32, to: &[u32]) -> Ends {
-        Ends { from, to: to.to_vec(), packets: 1 }
+    fn one(from: usize, to: &[usize], size: u64) -> Flow {
+        let time = Some(Nanos(1));
+        let (to, size) = (to.to_vec(), Bytes(size));
+        Flow { from, to, size, period: time, deadline: time, ..Flow::default() }
     }
 
     #[test]
@@ -138,19 +137,20 @@ mod tests {
         let cores = |vcpus: &[u32]| -> Vec<EndCores> {
             vcpus.iter().map(|&vcpus| EndCores { vcpus, switches: Nanos(0) }).collect()
         };
-        let found = waits(&[one(0, &[1])], &[1], &cores(&[1, 1]), times);
+        let found = waits(&[one(0, &[1], 1)], Bytes(1), &cores(&[1, 1]), times);
         // Each of the two VMs' cores has a critical section, and holds its GIC's lock once.
         assert_eq!(found, [LockWaits { settle: Nanos(400), others: Nanos(22_007) }]);
-        let found = waits(&[one(0, &[1, 2]), one(3, &[1])], &[1, 2], &cores(&[1, 2, 1, 1]), times);
+        let found =
+            waits(&[one(0, &[1, 2], 1), one(3, &[1], 2)], Bytes(1), &cores(&[1, 2, 1, 1]), times);
         // Five cores of four VMs; two receivers, or two chunks, are two calls.
         let of_each = LockWaits { settle: Nanos(2 * 1000), others: Nanos(4 * 7 + 24_000 + 1) };
         assert_eq!(found, [of_each; 2]);
-        let none = waits(&[one(0, &[1])], &[1], &cores(&[1, 1]), Spent::default());
+        let none = waits(&[one(0, &[1], 1)], Bytes(1), &cores(&[1, 1]), Spent::default());
         assert_eq!(none, [LockWaits::default()]);
         // A shared core holds the lock of its VM's GIC for a part of a switch, too.
         let mut shared = cores(&[1, 1]);
         shared[1].switches = Nanos(5000);
-        let found = waits(&[one(0, &[1])], &[1], &shared, times);
+        let found = waits(&[one(0, &[1], 1)], Bytes(1), &shared, times);
         assert_eq!(found, [LockWaits { settle: Nanos(5400), others: Nanos(22_007) }]);
     }
 

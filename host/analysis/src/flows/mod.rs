@@ -9,19 +9,17 @@ mod demand;
 mod local;
 mod locks;
 mod overheads;
-mod report;
 mod response;
 mod task;
 
 pub use demand::{
     Analyzer, Effort, FailingInstant, MinBandwidth, Schedulability, UnschedulableCause,
 };
-pub use local::{Mover, Path, on_shared_core, tasks};
-pub use locks::{EndCores, Ends, LockWaits, Spent, waits};
+pub use local::{Mover, Path, on_shared_core, transform};
+pub use locks::{EndCores, LockWaits, Spent, waits};
 pub use overheads::{Overheads, Range, Reading};
-pub use report::{FlowSetReport, TaskReport, report};
 pub use response::{Bandwidths, Responses, responses};
-pub use task::{
-    FlowDemand, FlowError, FlowErrorKind, FlowSetting, MAX_BANDWIDTH, TransferPiece,
-    TransformedTask, transform,
-};
+pub use task::{InputError, InputRule, MAX_BANDWIDTH, TransferPiece, TransformedTask};
+pub use weir_model::timing::Flow;
+
+pub(crate) use task::{MAX_NANOS, times};

@@ -90,7 +90,7 @@ pub enum Reading {
     Table3,
 }
 
-/// Eq. 19 to 22 in half nanoseconds, and the parts of Eq. 23 to 27 in nanoseconds.
+/// Eq. 19, 20 and 22 in half nanoseconds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Terms {
     /// O_s^min, half ns (Eq. 19).
@@ -99,13 +99,11 @@ pub(crate) struct Terms {
     pub send_max: i64,
     /// O_r, half ns (Eq. 22).
     pub receive: i64,
-    /// O_dma, ns (Eq. 21).
-    pub dma: u64,
 }
 
 impl Overheads {
     /// Every value must be at most `limit`, so that the sums fit.
-    pub(crate) fn terms(&self, queues: u64, reading: Reading) -> Terms {
+    pub(crate) fn terms(&self, reading: Reading) -> Terms {
         let signed = |n: Nanos| i64::try_from(n.0).unwrap_or(i64::MAX / 8);
         let mut send_max = signed(self.hc.max) + 2 * signed(self.pt.max);
         let receive = match reading {
@@ -115,15 +113,6 @@ impl Overheads {
                 2 * (signed(self.br.max) - signed(self.hc.max))
             }
         };
-        Terms {
-            send_min: signed(self.hc.min) + 2 * signed(self.pt.min),
-            send_max,
-            receive,
-            dma: queues * self.ps.max.0
-                + self.pd.max.0
-                + self.hc.max.0
-                + self.ip.max.0
-                + self.ft.max.0,
-        }
+        Terms { send_min: signed(self.hc.min) + 2 * signed(self.pt.min), send_max, receive }
     }
 }

@@ -1,10 +1,9 @@
-//! From flows to limited-preemption sporadic tasks.
+//! Limited-preemption sporadic tasks, which flows become, and the rules of their input.
 
 use core::fmt;
-use std::collections::BTreeMap;
 
-use super::overheads::{Overheads, Reading, Terms};
-use crate::units::{Bytes, BytesPerSec, HalfNanos, Nanos};
+use crate::units::{BytesPerSec, HalfNanos, Nanos};
+use weir_model::timing::Flow;
 
 /// Longest time that is accepted, ns (52 days): in half nanoseconds it is still exact as a double,
 /// in which results are printed.
@@ -15,38 +14,14 @@ pub(crate) const MAX_BYTES: u64 = 1 << 40;
 pub const MAX_BANDWIDTH: u64 = 1 << 50;
 /// Most flows in a set.
 pub(crate) const MAX_FLOWS: usize = 1 << 16;
-/// Longest overhead that is accepted, ns (18 minutes).
-const MAX_OVERHEAD: u64 = 1 << 40;
-/// Most queues.
-const MAX_QUEUES: u64 = 1 << 16;
 /// Half nanoseconds in a second.
 pub(crate) const HALVES_PER_SEC: u64 = 2_000_000_000;
 
-/// A flow: packets of `size` bytes, at least `period` apart, each to be delivered within `deadline`
-/// (rt-virtio II-B).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FlowDemand {
-    /// C, bytes in a packet.
-    pub size: Bytes,
-    /// P, least time between two packets.
-    pub period: Nanos,
-    /// D, relative deadline; may be longer or shorter than the period.
-    pub deadline: Nanos,
-    /// The sending VM.
-    pub from: u32,
-    /// The receiving VM.
-    pub to: u32,
-}
-
-/// The parameters that all flows share.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FlowSetting {
-    /// S_c, the bytes moved between two scheduling decisions.
-    pub chunk: Bytes,
-    /// m, the number of sender queues; `None`: the number of VMs that send.
-    pub queues: Option<u32>,
-    /// How Eq. 20 and 22 are read.
-    pub reading: Reading,
+/// Returns the deadline and the period of a flow, D and P in the analysis. A flow without them, of
+/// best effort, has the greatest that the analysis takes.
+pub(crate) fn times(flow: &Flow) -> (Nanos, Nanos) {
+    let longest = Nanos(MAX_NANOS);
+    (flow.deadline.unwrap_or(longest), flow.period.unwrap_or(longest))
 }
 
 /// A stretch of transfer time: a part that does not depend on the bandwidth, and bytes to move.
@@ -105,16 +80,16 @@ impl TransformedTask {
 
 /// A fault in an input, and its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FlowError {
+pub struct InputError {
     /// Position of the flow, where one is at fault.
     pub flow: Option<usize>,
     /// The rule that is broken.
-    pub kind: FlowErrorKind,
+    pub kind: InputRule,
 }
 
 /// The rules of the input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FlowErrorKind {
+pub enum InputRule {
     /// A packet has at least one byte.
     ZeroSize,
     /// The period is at least 1 ns.
@@ -149,7 +124,7 @@ pub enum FlowErrorKind {
     NoReceiver,
 }
 
-impl fmt::Display for FlowErrorKind {
+impl fmt::Display for InputRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::ZeroSize => f.write_str("the size is 0; a packet has at least 1 byte"),
@@ -176,7 +151,7 @@ impl fmt::Display for FlowErrorKind {
     }
 }
 
-impl fmt::Display for FlowError {
+impl fmt::Display for InputError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.flow {
             Some(flow) => write!(f, "flow {flow}: {}", self.kind),
@@ -185,135 +160,18 @@ impl fmt::Display for FlowError {
     }
 }
 
-impl core::error::Error for FlowError {}
+impl core::error::Error for InputError {}
 
-pub(crate) fn fault<T>(flow: Option<usize>, kind: FlowErrorKind) -> Result<T, FlowError> {
-    Err(FlowError { flow, kind })
+pub(crate) fn fault<T>(flow: Option<usize>, kind: InputRule) -> Result<T, InputError> {
+    Err(InputError { flow, kind })
 }
 
-pub(crate) fn check_bandwidth(bandwidth: BytesPerSec) -> Result<u64, FlowError> {
+pub(crate) fn check_bandwidth(bandwidth: BytesPerSec) -> Result<u64, InputError> {
     match bandwidth.0 {
-        0 => fault(None, FlowErrorKind::ZeroBandwidth),
-        b if b > MAX_BANDWIDTH => fault(None, FlowErrorKind::BandwidthTooLarge),
+        0 => fault(None, InputRule::ZeroBandwidth),
+        b if b > MAX_BANDWIDTH => fault(None, InputRule::BandwidthTooLarge),
         b => Ok(b),
     }
-}
-
-fn check(
-    flows: &[FlowDemand],
-    setting: &FlowSetting,
-    overheads: &Overheads,
-) -> Result<(), FlowError> {
-    if flows.is_empty() {
-        return fault(None, FlowErrorKind::NoFlows);
-    }
-    if flows.len() > MAX_FLOWS {
-        return fault(None, FlowErrorKind::TooManyFlows);
-    }
-    match setting.chunk.0 {
-        0 => return fault(None, FlowErrorKind::ZeroChunk),
-        s if s > MAX_BYTES => return fault(None, FlowErrorKind::SizeTooLarge),
-        _ => {}
-    }
-    match setting.queues {
-        Some(0) => return fault(None, FlowErrorKind::ZeroQueues),
-        Some(m) if u64::from(m) > MAX_QUEUES => {
-            return fault(None, FlowErrorKind::OverheadTooLarge("queues"));
-        }
-        _ => {}
-    }
-    for (name, range) in overheads.named() {
-        if range.min > range.max {
-            return fault(None, FlowErrorKind::RangeReversed(name));
-        }
-        if range.max.0 > MAX_OVERHEAD {
-            return fault(None, FlowErrorKind::OverheadTooLarge(name));
-        }
-    }
-    for (i, flow) in flows.iter().enumerate() {
-        let kind = if flow.size.0 == 0 {
-            FlowErrorKind::ZeroSize
-        } else if flow.period.0 == 0 {
-            FlowErrorKind::ZeroPeriod
-        } else if flow.deadline.0 == 0 {
-            FlowErrorKind::ZeroDeadline
-        } else if flow.from == flow.to {
-            FlowErrorKind::SelfLoop
-        } else if flow.size.0 > MAX_BYTES {
-            FlowErrorKind::SizeTooLarge
-        } else if flow.period.0 > MAX_NANOS || flow.deadline.0 > MAX_NANOS {
-            FlowErrorKind::TimeTooLarge
-        } else {
-            continue;
-        };
-        return fault(Some(i), kind);
-    }
-    Ok(())
-}
-
-/// The flows of a sender.
-#[derive(Clone, Copy, Default)]
-struct Sender {
-    flows: u64,
-    /// The packets that it can have pending (the sum of ceil(D/P) in Eq. 23).
-    pending: u64,
-}
-
-/// The transformed tasks of a flow set (Eq. 3, 4, 19 to 27), one a flow, in the same order.
-///
-/// D' - J' and P' may come out zero or negative; such a task can't be scheduled, which the test
-/// reports.
-///
-/// # Errors
-/// If a value breaks a rule of [`FlowErrorKind`].
-pub fn transform(
-    flows: &[FlowDemand],
-    setting: &FlowSetting,
-    overheads: &Overheads,
-) -> Result<Vec<TransformedTask>, FlowError> {
-    check(flows, setting, overheads)?;
-    let mut senders: BTreeMap<u32, Sender> = BTreeMap::new();
-    for flow in flows {
-        let sender = senders.entry(flow.from).or_default();
-        sender.flows += 1;
-        // At most 2^16 flows of at most 2^52 pending packets each.
-        sender.pending = sender.pending.saturating_add(flow.deadline.0.div_ceil(flow.period.0));
-    }
-    let queues = setting.queues.map_or(senders.len() as u64, u64::from);
-    let terms = overheads.terms(queues, setting.reading);
-    let task = |(i, flow): (usize, &FlowDemand)| {
-        let sender = senders[&flow.from];
-        let kind = FlowErrorKind::PacketOverheadTooLarge;
-        let task = packet(sender, flow.size, setting.chunk, (overheads, &terms));
-        let task = task.ok_or(FlowError { flow: Some(i), kind })?;
-        Ok(TransformedTask {
-            deadline: HalfNanos(2 * flow.deadline.0 as i64 - terms.send_max - terms.receive),
-            period: HalfNanos(2 * flow.period.0 as i64 + terms.send_min - terms.send_max),
-            ..task
-        })
-    };
-    flows.iter().enumerate().map(task).collect()
-}
-
-/// Returns C', q' and J' of the packets of this size of a sender; none if a sum is over the limit
-/// of times.
-fn packet(
-    sender: Sender,
-    size: Bytes,
-    chunk: Bytes,
-    (overheads, terms): (&Overheads, &Terms),
-) -> Option<TransformedTask> {
-    // Eq. 23 to 26.
-    let lock = overheads.ql.max.0;
-    let find = sender.pending.checked_mul(overheads.qa.max.0)?;
-    let remove = find
-        .checked_add(overheads.qi.max.0 + lock + lock + overheads.qr.max.0)
-        .filter(|&o| o <= MAX_NANOS)?;
-    // Eq. 27.
-    let jitter =
-        (overheads.pp.max.0 + remove).checked_mul(sender.flows).filter(|&j| j <= 2 * MAX_NANOS)?;
-    let task = tasks_from_costs(size.0, chunk.0, terms.dma, remove)?;
-    Some(TransformedTask { jitter: HalfNanos(2 * jitter as i64), ..task })
 }
 
 /// C' and q' (Eq. 3 and 4) from the overhead of a chunk and of a packet, both in ns; `None` if the

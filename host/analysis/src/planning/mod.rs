@@ -320,7 +320,7 @@ fn choose(timing: &Timing, text: &str, options: &PlanOptions) -> Result<Choice, 
         None => unlimited(timing)?,
     };
     if !timing.flows.is_empty() {
-        system::FlowsInput::of(timing, Reading::Printed).map_err(wrong)?;
+        system::path(timing, Reading::Printed).map_err(wrong)?;
     }
     obstacle::check(timing).map_err(wrong)?;
     // Everything without a meaning is reported before anything is chosen.

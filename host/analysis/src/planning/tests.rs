@@ -8,11 +8,11 @@ use super::{
     },
 };
 use crate::flows::{
-    self, Analyzer, Effort, FlowDemand, MinBandwidth, Overheads, Reading, Schedulability,
-    TransformedTask, transform,
+    Analyzer, Effort, Flow, MinBandwidth, Overheads, Path, Schedulability, TransformedTask,
+    transform,
 };
 use crate::memory::{Budget, Interferer, RegulatorModel, SaturationPoint, SaturationTable};
-use crate::time::{CoreInterference, Supply, VmSchedule, VmTask, response_times};
+use crate::time::{CoreInterference, Supply, Task, VmSchedule, response_times};
 use crate::units::{Bytes, BytesPerSec, Events, Nanos};
 
 const EFFORT: Effort = Effort(1 << 26);
@@ -31,18 +31,23 @@ struct CriticalTask {
 #[derive(Clone, Debug)]
 struct Case {
     problem: Problem,
-    flows: Vec<FlowDemand>,
+    flows: Vec<Flow>,
     queues: Option<u32>,
     /// The task of each VM that has one.
     critical: Vec<Option<CriticalTask>>,
     overshoot: Events,
 }
 
+fn flow(from: usize, to: usize, size: u64, period: u64) -> Flow {
+    let period = Some(Nanos(period));
+    Flow { from, to: vec![to], size: Bytes(size), period, deadline: period, ..Flow::default() }
+}
+
 impl Case {
     fn tasks(&self, flows: &[usize], chunk: Bytes) -> Option<Vec<TransformedTask>> {
-        let flows: Vec<FlowDemand> = flows.iter().map(|&i| self.flows[i]).collect();
-        let setting = flows::FlowSetting { chunk, queues: self.queues, reading: Reading::Printed };
-        transform(&flows, &setting, &Overheads::RT_VIRTIO).ok()
+        let flows: Vec<Flow> = flows.iter().map(|&i| self.flows[i].clone()).collect();
+        let path = Path { chunk, queues: self.queues, ..Path::paper(Overheads::RT_VIRTIO) };
+        transform(&flows, &path).ok()
     }
 
     fn holds(&self, vm: usize, budgets: &[u64]) -> bool {
@@ -58,10 +63,10 @@ impl Case {
         let CriticalTask { alone, accesses, delay, per_access, deadline } = task;
         let interference =
             CoreInterference { interferers: interferers.collect(), delay, per_access };
-        let (period, none) = (Nanos(1 << 40), Nanos(0));
-        let job = VmTask { wcet: alone, period, jitter: none, blocking: none };
+        let (period, accesses) = (Nanos(1 << 40), Some(accesses));
+        let job = Task { wcet: alone, period, accesses, ..Task::default() };
         let supply = Supply::new(VmSchedule::Dedicated, vec![]).unwrap();
-        let times = response_times(&[job], &supply, &[Some(accesses)], Some(&interference), None);
+        let times = response_times(&[job], &supply, Some(&interference), None);
         times[0].is_some_and(|time| time <= deadline)
     }
 
@@ -193,12 +198,12 @@ fn small_case(r: &mut fastrand::Rng) -> Case {
         )
     };
     let (vms, critical): (Vec<_>, Vec<_>) = (0..r.usize(2..=3)).map(|i| vm(i, r)).unzip();
-    let flows: Vec<FlowDemand> = (0..r.usize(0..3))
+    let flows: Vec<Flow> = (0..r.usize(0..3))
         .map(|_| {
-            let from = r.u32(0..vms.len() as u32);
-            let period = Nanos(r.u64(60_000..600_000));
-            let to = (from + 1) % vms.len() as u32;
-            FlowDemand { size: Bytes(r.u64(1..9000)), period, deadline: period, from, to }
+            let from = r.u32(0..vms.len() as u32) as usize;
+            let period = r.u64(60_000..600_000);
+            let to = (from + 1) % vms.len();
+            flow(from, to, r.u64(1..9000), period)
         })
         .collect();
     let points = (0..r.usize(1..5))
@@ -222,7 +227,7 @@ fn small_case(r: &mut fastrand::Rng) -> Case {
             (Bytes(8192), BytesPerSec(800_000_000)),
         ],
         vms,
-        flows: flows.iter().map(|flow| flow.size.0 * 1000 / flow.period.0).collect(),
+        flows: flows.iter().map(|flow| flow.size.0 * 1000 / flow.period.unwrap().0).collect(),
         dma: (r.u8(0..5) == 0).then(|| BytesPerSec(r.u64(1..6) * 60_000_000)),
         best_effort_flows: r.u8(0..4) == 0,
     };
@@ -410,13 +415,6 @@ fn any_and_best_exist_for_the_same_demands() {
 #[test]
 fn a_minimal_conflict_among_hundreds_is_found() {
     let mut case = small_case(&mut fastrand::Rng::with_seed(3));
-    let flow = |period: u64| FlowDemand {
-        size: Bytes(1024),
-        period: Nanos(period),
-        deadline: Nanos(period),
-        from: 0,
-        to: 1,
-    };
     case.critical.fill(None);
     case.problem.vms.iter_mut().for_each(|vm| {
         *vm = VmDemands {
@@ -434,15 +432,14 @@ fn a_minimal_conflict_among_hundreds_is_found() {
     case.problem.dma = None;
     case.queues = Some(1);
     // Jitter grows with the number of a sender's flows, and these have time.
-    case.flows = (0..150).map(|i| flow(900_000_000 + 1000 * i)).collect();
+    case.flows = (0..150).map(|i| flow(0, 1, 1024, 900_000_000 + 1000 * i)).collect();
     case.problem.flows = vec![1; 150];
     assert!(case.search().is_ok());
     // Each of the three takes 40 % of the time, with overheads.
-    case.flows.extend([22_000, 22_001, 22_002].map(|period| FlowDemand {
-        from: 2,
-        deadline: Nanos(200_000),
-        ..flow(period)
-    }));
+    case.flows.extend(
+        [22_000, 22_001, 22_002]
+            .map(|period| Flow { deadline: Some(Nanos(200_000)), ..flow(2, 1, 1024, period) }),
+    );
     case.problem.flows.extend([40_000; 3]);
     let Err(Refusal::Conflict { demands, minimal, .. }) = case.search() else {
         panic!("three flows of 40 % have a plan");

@@ -8,8 +8,8 @@ use super::{
 use crate::{
     BytesPerSec, HalfNanos, Nanos,
     flows::{
-        Analyzer, Effort, FailingInstant, FlowError, FlowSetReport, MinBandwidth, Mover,
-        Schedulability, TaskReport, TransformedTask, UnschedulableCause, report,
+        Analyzer, Effort, FailingInstant, InputError, MinBandwidth, Mover, Schedulability,
+        TransformedTask, UnschedulableCause,
     },
     verdict::{Judgement, Missing, Verdict},
 };
@@ -178,10 +178,24 @@ pub(super) struct Part {
     pub flows: Vec<usize>,
     pub tasks: Vec<TransformedTask>,
     pub best_effort: Vec<TransformedTask>,
-    /// The report at the bandwidth judged.
-    report: Option<FlowSetReport>,
+    /// The answers at the bandwidth judged.
+    judged: Option<Judged>,
     /// The least bandwidth.
     pub least: MinBandwidth,
+}
+
+/// The answers on tasks at a bandwidth.
+#[derive(Debug)]
+struct Judged {
+    bandwidth: BytesPerSec,
+    verdict: Schedulability,
+    /// The earliest instant at which the tasks fail, if they do.
+    first_failure: Option<FailingInstant>,
+    /// U'; none where a flow is left no period.
+    utilization: Option<f64>,
+    /// The least t - Q - DBF over each task's own deadlines, in ns; none if U' > 1 or it was not
+    /// found in time.
+    slack: Vec<Option<f64>>,
 }
 
 impl Part {
@@ -191,7 +205,7 @@ impl Part {
         best_effort: Vec<TransformedTask>,
     ) -> Self {
         let least = MinBandwidth::Exactly(BytesPerSec(0));
-        Self { flows, tasks, best_effort, report: None, least }
+        Self { flows, tasks, best_effort, judged: None, least }
     }
 
     /// Finds the least bandwidth.
@@ -202,13 +216,24 @@ impl Part {
     }
 
     /// Judges the flows at a bandwidth.
-    pub fn judge(&mut self, bandwidth: BytesPerSec, effort: Effort) -> Result<(), FlowError> {
-        if !self.tasks.is_empty() {
-            let slack = Effort(SLACK);
-            let found = report(&self.tasks, &self.best_effort, bandwidth, effort, slack)?;
-            self.least = found.min_bandwidth;
-            self.report = Some(found);
+    pub fn judge(&mut self, bandwidth: BytesPerSec, effort: Effort) -> Result<(), InputError> {
+        if self.tasks.is_empty() {
+            return Ok(());
         }
+        let mut analyzer = Analyzer::new(&self.tasks, &self.best_effort);
+        let verdict = analyzer.verdict(bandwidth, effort)?;
+        let first_failure = match verdict {
+            Schedulability::Unschedulable(_) => analyzer.first_failure(bandwidth, effort)?,
+            _ => None,
+        };
+        let mut slack = analyzer.slack(bandwidth, Effort(SLACK))?;
+        if verdict == Schedulability::Schedulable {
+            // A lower bound of what the verdict has shown not to be negative.
+            slack.iter_mut().flatten().for_each(|slack| *slack = slack.max(0.0));
+        }
+        self.least = analyzer.min_bandwidth(effort);
+        let utilization = analyzer.utilization(bandwidth);
+        self.judged = Some(Judged { bandwidth, verdict, first_failure, utilization, slack });
         Ok(())
     }
 
@@ -264,7 +289,7 @@ impl Part {
     }
 
     fn verdict(&self) -> Option<Schedulability> {
-        self.report.as_ref().map(|report| report.verdict)
+        self.judged.as_ref().map(|judged| judged.verdict)
     }
 
     fn holds(&self) -> bool {
@@ -350,8 +375,8 @@ impl FlowsReport {
             }
             _ => (None, None),
         };
-        let report = part.report.as_ref();
-        let first_failure = report.and_then(|report| report.first_failure);
+        let judged = part.judged.as_ref();
+        let first_failure = judged.and_then(|judged| judged.first_failure);
         let gave_up = matches!(part.least, MinBandwidth::GaveUp { .. })
             || matches!(part.verdict(), Some(Schedulability::GaveUp { .. }));
         let overload = Some(Schedulability::Unschedulable(UnschedulableCause::Overload));
@@ -364,7 +389,7 @@ impl FlowsReport {
         Self {
             schedulable,
             verdict,
-            utilization: report.and_then(|report| report.utilization),
+            utilization: judged.and_then(|judged| judged.utilization),
             bandwidth,
             min_bandwidth,
             min_bandwidth_is,
@@ -483,22 +508,26 @@ fn cause(timing: &Timing, part: &Part, min_bandwidth: Option<u64>) -> Option<Fau
 }
 
 fn rows(timing: &Timing, part: &Part) -> Vec<FlowBound> {
-    let tasks = part.report.iter().flat_map(|report| report.tasks.iter().copied());
-    let row = |(position, task): (usize, TaskReport)| FlowBound {
-        name: timing.flows.get(position).map(|flow| flow.name.clone()).unwrap_or_default(),
-        deadline_ns: timing.flows.get(position).and_then(|flow| flow.deadline).map(|it| it.0),
-        c_ns: task.c_ns,
-        d_ns: task.d_ns,
-        p_ns: task.p_ns,
-        j_ns: task.j_ns,
-        q_ns: task.q_ns,
-        slack_ns: task.slack_ns,
-        bound_ns: None,
-        absence_ns: None,
-        end_to_end_ns: None,
-        position,
+    let Some(Judged { bandwidth, slack, .. }) = &part.judged else { return Vec::new() };
+    let tasks = part.flows.iter().copied().zip(&part.tasks).zip(slack);
+    let row = |((position, task), slack_ns): ((usize, &TransformedTask), &Option<f64>)| {
+        let flow = timing.flows.get(position);
+        FlowBound {
+            name: flow.map(|flow| flow.name.clone()).unwrap_or_default(),
+            deadline_ns: flow.and_then(|flow| flow.deadline).map(|it| it.0),
+            c_ns: task.wcet.nanos(*bandwidth),
+            d_ns: task.deadline.as_nanos_f64(),
+            p_ns: task.period.as_nanos_f64(),
+            j_ns: task.jitter.as_nanos_f64(),
+            q_ns: task.blocking_nanos(*bandwidth),
+            slack_ns: *slack_ns,
+            bound_ns: None,
+            absence_ns: None,
+            end_to_end_ns: None,
+            position,
+        }
     };
-    part.flows.iter().copied().zip(tasks).map(row).collect()
+    tasks.map(row).collect()
 }
 
 /// The assumptions of a verdict at `judged` bytes/s.

@@ -9,9 +9,9 @@ use super::{
 use crate::{
     BytesPerSec, Nanos,
     flows::{
-        Analyzer, Bandwidths, Effort, EndCores, Ends, FlowDemand, FlowError, FlowErrorKind,
-        FlowSetting, MinBandwidth, Mover, Overheads, Path, Range, Reading, Schedulability, Spent,
-        TransferPiece, TransformedTask, on_shared_core, responses, tasks, waits,
+        Analyzer, Bandwidths, Effort, EndCores, InputError, InputRule, MAX_NANOS, MinBandwidth,
+        Mover, Overheads, Path, Range, Reading, Schedulability, Spent, TransferPiece,
+        TransformedTask, on_shared_core, responses, times, transform, waits,
     },
     verdict::Missing,
 };
@@ -22,31 +22,11 @@ use weir_model::{
     timing::{Crossover, Entity, FilePlace, MeasuredOn, Movers, OverheadTable},
 };
 
-/// The greatest time of the analysis in ns, for flows without a period or deadline.
-const LONGEST: u64 = 1 << 52;
 /// Bytes that the broker copies in one step of the switch: the longest frame with its header.
 const FRAME: u64 = 1526;
 
 /// The code of the fault that overheads are missing: the flows are not judged then.
 pub const NO_OVERHEADS: Code = Code::NoOverheads;
-
-/// The flows of a file as [`crate::flows`] needs them.
-#[derive(Clone, Debug)]
-pub struct FlowsInput {
-    /// One for each flow, in the order of the file. Best effort has the greatest period and
-    /// deadline.
-    pub flows: Vec<FlowDemand>,
-    /// The number of receivers of each flow.
-    pub receivers: Vec<u32>,
-    /// The setting without the overheads.
-    pub setting: FlowSetting,
-    /// The data path with its overheads.
-    pub path: Path,
-    /// The bound on the time that a core holds the lock of a device.
-    hold: Nanos,
-    /// The lower bound on the time to finalize a transfer after the receiver's interrupt.
-    tail: Nanos,
-}
 
 /// The behavior of the VMs that have no part in a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -60,122 +40,97 @@ pub enum OtherVms {
     Quiet,
 }
 
-impl FlowsInput {
-    /// Reads the flows of a file.
-    ///
-    /// # Errors
-    ///
-    /// Overheads that are needed and not given.
-    pub fn of(timing: &Timing, reading: Reading) -> Result<Self, Vec<Fault>> {
-        Self::moved_by(Mover::of(timing), timing, reading)
-    }
+/// Returns the data path on which a file's flows are analyzed.
+///
+/// # Errors
+///
+/// Overheads that are needed and not given.
+pub fn path(timing: &Timing, reading: Reading) -> Result<Path, Vec<Fault>> {
+    path_of(Mover::of(timing), timing, reading)
+}
 
-    fn moved_by(mover: Mover, timing: &Timing, reading: Reading) -> Result<Self, Vec<Fault>> {
-        // The steps of another hypervisor's engine are none of weir's.
-        let is_its = |measured_on| mover != Mover::Engine || measured_on != MeasuredOn::Other;
-        let steps = || timing.overheads.iter().filter(|step| is_its(step.measured_on));
-        let mut overheads = Overheads::default();
-        let [mut wake, mut copy] = [Range::default(); 2];
-        let [mut hold, mut tail] = [Nanos(0); 2];
-        // The first value of a name has precedence, so it is set last.
-        for overhead in steps().collect::<Vec<_>>().into_iter().rev() {
-            let range = Range { min: overhead.min, max: overhead.max };
-            match overhead.name {
-                "wake" => wake = range,
-                "copy" => copy = range,
-                "hold" => hold = range.max,
-                "tail" => tail = range.min,
-                name => _ = overheads.set(name, range),
-            }
+fn path_of(mover: Mover, timing: &Timing, reading: Reading) -> Result<Path, Vec<Fault>> {
+    // The steps of another hypervisor's engine are none of weir's.
+    let is_its = |measured_on| mover != Mover::Engine || measured_on != MeasuredOn::Other;
+    let steps = || timing.overheads.iter().filter(|step| is_its(step.measured_on));
+    let mut overheads = Overheads::default();
+    let [mut wake, mut copy] = [Range::default(); 2];
+    let [mut hold, mut tail] = [Nanos(0); 2];
+    // The first value of a name has precedence, so it is set last.
+    for overhead in steps().collect::<Vec<_>>().into_iter().rev() {
+        let range = Range { min: overhead.min, max: overhead.max };
+        match overhead.name {
+            "wake" => wake = range,
+            "copy" => copy = range,
+            "hold" => hold = range.max,
+            "tail" => tail = range.min,
+            name => _ = overheads.set(name, range),
         }
-        let known = |name: &&str| steps().any(|step| step.name == *name);
-        let missing: Vec<_> = mover.needed().iter().copied().filter(|name| !known(name)).collect();
-        if !missing.is_empty() {
-            let place =
-                timing.flows.first().map_or_else(FilePlace::default, |flow| flow.place.clone());
-            let flow = timing.flows.first().map_or("the broker".to_owned(), ToString::to_string);
-            let message = format!(
-                "{flow}: bounds need [overheads], of which these are not known: {}",
-                missing.join(", ")
-            );
-            let elsewhere = if mover == Mover::RtVirtio {
-                "name a platform that has them (platform = \"zcu102\"), or pass --overheads FILE"
-            } else {
-                "name a platform that has them (platform = \"qemu-virt\"), or measure them in a \
+    }
+    let known = |name: &&str| steps().any(|step| step.name == *name);
+    let missing: Vec<_> = mover.needed().iter().copied().filter(|name| !known(name)).collect();
+    if !missing.is_empty() {
+        let place = timing.flows.first().map_or_else(FilePlace::default, |flow| flow.place.clone());
+        let flow = timing.flows.first().map_or("the broker".to_owned(), ToString::to_string);
+        let message = format!(
+            "{flow}: bounds need [overheads], of which these are not known: {}",
+            missing.join(", ")
+        );
+        let elsewhere = if mover == Mover::RtVirtio {
+            "name a platform that has them (platform = \"zcu102\"), or pass --overheads FILE"
+        } else {
+            "name a platform that has them (platform = \"qemu-virt\"), or measure them in a \
                  run: `weir report --overheads -o FILE`, then --overheads FILE"
-            };
-            let help = format!(
-                "add [overheads] with {} = {{ min = .., max = .. }} in ns, or {elsewhere}",
-                missing.join(", ")
-            );
-            return Err(vec![timing.fault(NO_OVERHEADS, &place, message, help)]);
-        }
-        let path = Path { overheads, wake, copy, mover };
-        let position = |vm: usize| u32::try_from(vm).unwrap_or(u32::MAX);
-        let flows = timing.flows.iter().map(|flow| FlowDemand {
-            size: flow.size,
-            period: Nanos(flow.period.map_or(LONGEST, |time| time.0)),
-            deadline: Nanos(flow.deadline.map_or(LONGEST, |time| time.0)),
-            from: position(flow.from),
-            to: position(flow.to.first().copied().unwrap_or(flow.from)),
-        });
-        Ok(Self {
-            flows: flows.collect(),
-            receivers: timing.flows.iter().map(|flow| position(flow.to.len())).collect(),
-            setting: FlowSetting {
-                chunk: timing.chunk(),
-                // weir's broker has one queue for all flows, that of rt-virtio one for each sender.
-                queues: timing.dma.queues.or(mover.is_weirs_broker().then_some(1)),
-                reading,
-            },
-            path,
-            hold,
-            tail,
-        })
+        };
+        let help = format!(
+            "add [overheads] with {} = {{ min = .., max = .. }} in ns, or {elsewhere}",
+            missing.join(", ")
+        );
+        return Err(vec![timing.fault(NO_OVERHEADS, &place, message, help)]);
     }
+    Ok(Path {
+        overheads,
+        wake,
+        copy,
+        mover,
+        hold,
+        tail,
+        chunk: timing.chunk(),
+        // weir's broker has one queue for all flows, that of rt-virtio one for each sender.
+        queues: timing.dma.queues.or(mover.is_weirs_broker().then_some(1)),
+        reading,
+    })
+}
 
-    /// Returns the task of each flow.
-    ///
-    /// # Errors
-    ///
-    /// As [`tasks`].
-    fn tasks(&self, timing: &Timing, others: OtherVms) -> Result<Vec<TransformedTask>, FlowError> {
-        let tasks = tasks(&self.flows, &self.receivers, &self.setting, &self.path)?;
-        if others == OtherVms::Quiet || !self.path.mover.is_weirs_broker() {
-            return Ok(tasks);
-        }
-        let position = |vm: usize| u32::try_from(vm).unwrap_or(u32::MAX);
-        let ends = timing.flows.iter().zip(&self.flows).map(|(flow, demand)| Ends {
-            from: position(flow.from),
-            to: flow.to.iter().map(|vm| position(*vm)).collect(),
-            // Those of best effort are in `control`.
-            packets: if demand.deadline.0 < LONGEST {
-                demand.deadline.0.div_ceil(demand.period.0.max(1))
-            } else {
-                0
-            },
-        });
-        let ends: Vec<_> = ends.collect();
-        let chunk = self.setting.chunk.0.max(1);
-        let chunks: Vec<_> = self.flows.iter().map(|flow| flow.size.0.div_ceil(chunk)).collect();
-        let cores = timing.vms.iter().map(|vm| EndCores {
-            vcpus: position(vm.cpus.len()),
-            switches: switches(timing, &vm.cpus),
-        });
-        let cores: Vec<_> = cores.collect();
-        let [read, control, take] =
-            [self.path.read(), self.path.control(), self.path.take()].map(Nanos);
-        // Of the two, each task has the longer one.
-        let poll = self.path.overheads.qa.max.min(self.path.wake.max);
-        let spent = Spent { hold: self.hold, poll, read, control, take };
-        let waits = waits(&ends, &chunks, &cores, spent);
-        let added = tasks.iter().enumerate().map(|(flow, task)| {
-            let added = waits.get(flow).and_then(|waits| waits.added_to(task));
-            let kind = FlowErrorKind::PacketOverheadTooLarge;
-            added.ok_or(FlowError { flow: Some(flow), kind })
-        });
-        added.collect()
+/// Returns the task of each flow.
+///
+/// # Errors
+///
+/// As [`transform`].
+fn tasks(
+    timing: &Timing,
+    path: &Path,
+    others: OtherVms,
+) -> Result<Vec<TransformedTask>, InputError> {
+    let tasks = transform(&timing.flows, path)?;
+    if others == OtherVms::Quiet || !path.mover.is_weirs_broker() {
+        return Ok(tasks);
     }
+    let cores = timing.vms.iter().map(|vm| EndCores {
+        vcpus: u32::try_from(vm.cpus.len()).unwrap_or(u32::MAX),
+        switches: switches(timing, &vm.cpus),
+    });
+    let cores: Vec<_> = cores.collect();
+    let [read, control, take] = [path.read(), path.control(), path.take()].map(Nanos);
+    // Of the two, each task has the longer one.
+    let poll = path.overheads.qa.max.min(path.wake.max);
+    let spent = Spent { hold: path.hold, poll, read, control, take };
+    let waits = waits(&timing.flows, path.chunk, &cores, spent);
+    let added = tasks.iter().zip(waits).enumerate().map(|(flow, (task, waits))| {
+        let kind = InputRule::PacketOverheadTooLarge;
+        waits.added_to(task).ok_or(InputError { flow: Some(flow), kind })
+    });
+    added.collect()
 }
 
 /// Returns the sum of the longest switches of those of `cpus` that VMs share.
@@ -186,17 +141,17 @@ fn switches(timing: &Timing, cpus: &[u64]) -> Nanos {
 }
 
 /// Returns the fault for an error of the analysis, at its place.
-pub fn fault(timing: &Timing, error: FlowError) -> Fault {
+pub fn fault(timing: &Timing, error: InputError) -> Fault {
     let flow = error.flow.and_then(|flow| timing.flows.get(flow));
     let (place, object) = match flow {
         Some(flow) => {
             let place = match error.kind {
-                FlowErrorKind::ZeroSize | FlowErrorKind::SizeTooLarge => &flow.places[0],
-                FlowErrorKind::ZeroPeriod => &flow.places[1],
-                FlowErrorKind::TimeTooLarge if flow.period.is_some_and(|p| p.0 > LONGEST) => {
+                InputRule::ZeroSize | InputRule::SizeTooLarge => &flow.places[0],
+                InputRule::ZeroPeriod => &flow.places[1],
+                InputRule::TimeTooLarge if flow.period.is_some_and(|p| p.0 > MAX_NANOS) => {
                     &flow.places[1]
                 }
-                FlowErrorKind::ZeroDeadline | FlowErrorKind::TimeTooLarge => &flow.places[2],
+                InputRule::ZeroDeadline | InputRule::TimeTooLarge => &flow.places[2],
                 _ => &flow.place,
             };
             (place, flow.to_string())
@@ -253,10 +208,10 @@ pub fn analyze(timing: &Timing, options: &Options) -> Result<Option<FlowsReport>
     if timing.flows.is_empty() {
         return Ok(None);
     }
-    let input = FlowsInput::of(timing, options.reading)?;
-    let one = |error: FlowError| vec![fault(timing, error)];
+    let path = path(timing, options.reading)?;
+    let one = |error: InputError| vec![fault(timing, error)];
     let bandwidth = bandwidth(timing);
-    let tasks = input.tasks(timing, OtherVms::Active).map_err(one)?;
+    let tasks = tasks(timing, &path, OtherVms::Active).map_err(one)?;
     let mut part = divide(timing, tasks)?;
     let mut judged = bandwidth;
     if bandwidth.is_none() {
@@ -275,19 +230,19 @@ pub fn analyze(timing: &Timing, options: &Options) -> Result<Option<FlowsReport>
     let copies = timing.overheads.iter().any(|overhead| overhead.name == "copy");
     let has_engine = timing.platform.as_ref().is_none_or(|platform| platform.dma_engine.is_some());
     let both = timing.dma.bandwidth.zip(timing.dma.copy_bandwidth).filter(|_| copies);
-    let engine = match (input.path.mover, both) {
+    let engine = match (path.mover, both) {
         _ if !has_engine => Crossover::Unknown,
         (Mover::RtVirtio, Some((engine, copy))) => {
-            let Overheads { pd, hc, ip, .. } = input.path.overheads;
+            let Overheads { pd, hc, ip, .. } = path.overheads;
             let steps = [pd, hc, ip].map(|step| step.max.0);
             let engine_set_up = Nanos(steps.into_iter().fold(0, u64::saturating_add));
-            let copy_set_up = input.path.copy.max;
+            let copy_set_up = path.copy.max;
             Movers { engine_set_up, engine, copy_set_up, copy }.crossover()
         }
         (Mover::RtVirtio, None) => Crossover::Unknown,
         (Mover::Engine | Mover::Core, _) => timing.crossover(),
     };
-    let bounds = if input.path.mover.is_weirs_broker() {
+    let bounds = if path.mover.is_weirs_broker() {
         bounds(timing, OtherVms::Active, options.effort)
     } else {
         Bounds::default()
@@ -302,7 +257,7 @@ pub fn analyze(timing: &Timing, options: &Options) -> Result<Option<FlowsReport>
         flow.absence_ns = at(&bounds.absence, flow.position);
         flow.end_to_end_ns = at(&end_to_end.of, flow.position);
     }
-    if input.path.mover.is_weirs_broker() {
+    if path.mover.is_weirs_broker() {
         report.judge_receivers(timing).map_err(|fault| vec![fault])?;
     }
     report.set_engine(engine);
@@ -358,14 +313,14 @@ pub fn end_to_end(timing: &Timing, effort: Effort) -> Bounds {
 fn found_end_to_end(timing: &Timing, effort: Effort) -> Option<Bounds> {
     let rate = timing.dma.bandwidth.filter(|_| Mover::of(timing) == Mover::RtVirtio)?;
     let at = Bandwidths { paced: rate, chunk: rate };
-    let input = FlowsInput::of(timing, Reading::Printed).ok()?;
+    let path = path(timing, Reading::Printed).ok()?;
     let mut bounds = Bounds::none(timing);
-    let tasks = input.tasks(timing, OtherVms::Active).ok()?;
+    let tasks = tasks(timing, &path, OtherVms::Active).ok()?;
     let Part { flows, tasks, best_effort, .. } = divide(timing, tasks).ok()?;
     let responses = responses(&tasks, &best_effort, at, effort);
     bounds.gave_up = responses.gave_up;
     for ((flow, task), response) in flows.into_iter().zip(&tasks).zip(responses.longest) {
-        let whole = 2 * i64::try_from(input.flows.get(flow)?.deadline.0).ok()?;
+        let whole = 2 * i64::try_from(times(timing.flows.get(flow)?).0.0).ok()?;
         // D - D' is the time of sender and receiver.
         let ends = u64::try_from(whole - task.deadline.0).ok()?.div_ceil(2);
         *bounds.of.get_mut(flow)? = response.and_then(|response| response.0.checked_add(ends));
@@ -375,17 +330,17 @@ fn found_end_to_end(timing: &Timing, effort: Effort) -> Option<Bounds> {
 
 fn found_bounds(timing: &Timing, others: OtherVms, effort: Effort) -> Option<Bounds> {
     let mover = Mover::built(timing);
-    let input = FlowsInput::moved_by(mover, timing, Reading::Printed).ok()?;
+    let path = path_of(mover, timing, Reading::Printed).ok()?;
     timing.dma.copy_bandwidth?;
     let (chunk, _) = mover.bandwidth(timing)?;
     let rate = paced(timing, mover, timing.dma.bandwidth.map(|rate| rate.0))?;
     let at = Bandwidths { paced: BytesPerSec(rate), chunk: BytesPerSec(chunk) };
-    let tasks = input.tasks(timing, others).ok()?;
+    let tasks = tasks(timing, &path, others).ok()?;
     // A packet has arrived before its last finalization ends. The table is of flows to one
     // receiver; more of them take longer in steps that it does not contain, for which this time is
     // left in.
     let several = timing.flows.iter().any(|flow| flow.to.len() > 1);
-    let tail = if several { 0 } else { input.tail.0 };
+    let tail = if several { 0 } else { path.tail.0 };
     let mut bounds = Bounds::none(timing);
     let Part { flows, tasks, best_effort, .. } = divide(timing, tasks).ok()?;
     let responses = responses(&tasks, &best_effort, at, effort);
@@ -480,8 +435,8 @@ fn with_analyzer<T>(
     timing: &Timing,
     ask: impl FnOnce(&mut Analyzer) -> T,
 ) -> Option<(Option<T>, u64)> {
-    let input = FlowsInput::of(timing, Reading::Printed).ok()?;
-    let tasks = input.tasks(timing, OtherVms::Active).ok()?;
+    let path = path(timing, Reading::Printed).ok()?;
+    let tasks = tasks(timing, &path, OtherVms::Active).ok()?;
     let Part { tasks, best_effort, .. } = divide(timing, tasks).ok()?;
     if tasks.is_empty() {
         return Some((None, 0));

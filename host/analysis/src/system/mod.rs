@@ -32,7 +32,7 @@ pub use supply::supply;
 pub use tasks::{CoreSupply, InterruptBound, TaskBound, TimeReport, VmSupply, supplies, times};
 
 pub(crate) use crate::flows::Mover;
-pub(crate) use flows::{FlowsInput, GaveUp, hold, least};
+pub(crate) use flows::{GaveUp, hold, least, path};
 pub(crate) use limits::{Limits, forgiven, saturation};
 pub(crate) use regulation::regulation;
 pub(crate) use report::analyze_timing;

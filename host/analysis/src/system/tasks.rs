@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     Nanos,
-    time::{Supply, VmTask, response_times},
+    time::{Supply, response_times},
     verdict::Missing,
 };
 use interference::{interference, is_exposed};
@@ -257,9 +257,9 @@ pub fn polling_shares(timing: &Timing) -> Vec<String> {
 
 /// Returns the suggestion for late tasks with these `accesses` if the `closest` polls of the
 /// counter page are in their responses because `accesses` are missing.
-fn suggestion_for(vm: &TimedVm, accesses: &[Option<u64>], closest: bool) -> Option<&'static str> {
+fn suggestion_for(vm: &TimedVm, tasks: &[Task], closest: bool) -> Option<&'static str> {
     let parted = vm.memory_budget.as_ref().is_none_or(MemoryBudget::has_parts);
-    (closest && parted && accesses.contains(&None)).then_some(ADD)
+    (closest && parted && tasks.iter().any(|task| task.accesses.is_none())).then_some(ADD)
 }
 
 /// Returns why a task is late.
@@ -341,16 +341,6 @@ fn delayed(
     Some(Cause { place: task.place.clone(), reason, suggestion })
 }
 
-fn load_of(tasks: &[&Task]) -> Vec<VmTask> {
-    let load = |task: &&Task| VmTask {
-        wcet: task.wcet,
-        period: task.period,
-        jitter: task.jitter,
-        blocking: task.blocking,
-    };
-    tasks.iter().map(load).collect()
-}
-
 /// Adds the tasks of a VM to a report.
 fn tasks_of(
     timing: &Timing,
@@ -371,7 +361,8 @@ fn tasks_of(
     }
     let (mut unknown, mut waits, mut polled) = (false, false, false);
     for core in cores {
-        let tasks: Vec<_> = this.tasks.iter().filter(|task| core_of(task) == core).collect();
+        let tasks = this.tasks.iter().filter(|task| core_of(task) == core);
+        let tasks: Vec<_> = tasks.cloned().collect();
         let shared = timing.cores.iter().find(|shared| {
             core.is_none_or(|core| core == shared.id) && runs(&shared.schedule, Entity::Vm(vm))
         });
@@ -379,8 +370,6 @@ fn tasks_of(
         let polls = polling(timing, vm, left);
         polled |= !polls.is_empty();
         let supply = supply_for(timing, (vm, core), shared, polls.clone())?;
-        let load = load_of(&tasks);
-        let accesses: Vec<_> = tasks.iter().map(|task| task.accesses).collect();
         let back = shared.map_or(Nanos(0), |core| back(timing, core));
         let own = match own::on_core(timing, this, core, back) {
             Own::Enough => None,
@@ -394,15 +383,15 @@ fn tasks_of(
                 Some(own)
             }
         };
-        let times = |load: &[VmTask], supply: &Supply| {
-            response_times(load, supply, &accesses, delays.as_ref(), own.as_ref())
+        let times = |tasks: &[Task], supply: &Supply| {
+            response_times(tasks, supply, delays.as_ref(), own.as_ref())
         };
         let mut asked = 0.0;
-        let responses = times(&load, &supply).into_iter().enumerate();
+        let responses = times(&tasks, &supply).into_iter().enumerate();
         for (task, (place, response)) in tasks.iter().zip(responses) {
             asked += part(task.wcet.0, task.period.0);
             // Tasks of lower priority matter to a task that they can block.
-            let those = if task.blocking.0 == 0 { &load[..=place] } else { &load[..] };
+            let those = if task.blocking.0 == 0 { &tasks[..=place] } else { &tasks[..] };
             let mut row = TaskBound::new(this, task, response, !missing.is_empty());
             let bounded = |tried: &Timing| {
                 let supply = supply_for(tried, (vm, core), shared, polls.clone());
@@ -412,9 +401,9 @@ fn tasks_of(
                         && times(those, &supply).get(place).copied().flatten().is_some()
                 })
             };
-            let suggestion = suggestion_for(this, &accesses, polled && left == 0);
+            let suggestion = suggestion_for(this, &tasks, polled && left == 0);
             let without = |delays, own| {
-                let times = response_times(those, &supply, &accesses, delays, own);
+                let times = response_times(those, &supply, delays, own);
                 times.get(place).copied().flatten().is_some()
             };
             let unsuspended = || without(delays.as_ref(), None);

@@ -56,7 +56,7 @@ impl OwnBudget {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::time::{Supply, VmSchedule, VmTask, response_times};
+    use crate::time::{Supply, Task, VmSchedule, response_times};
     use proptest::prelude::*;
 
     /// A task of a core that is followed step by step.
@@ -125,16 +125,13 @@ mod tests {
                 share(|task| task.cost) < 700
                     && share(|task| task.accesses) < 700 * budget / period
             );
-            let load: Vec<VmTask> = tasks
-                .iter()
-                .map(|task| VmTask {
-                    wcet: Nanos(task.cost),
-                    period: Nanos(task.period),
-                    jitter: Nanos(0),
-                    blocking: Nanos(0),
-                })
-                .collect();
-            let accesses: Vec<Option<u64>> = tasks.iter().map(|task| Some(task.accesses)).collect();
+            let load = tasks.iter().map(|task| Task {
+                wcet: Nanos(task.cost),
+                period: Nanos(task.period),
+                accesses: Some(task.accesses),
+                ..Task::default()
+            });
+            let load: Vec<_> = load.collect();
             let own = OwnBudget {
                 guaranteed: budget,
                 period: Nanos(period),
@@ -144,7 +141,7 @@ mod tests {
                 others: Vec::new(),
             };
             let supply = Supply::new(VmSchedule::Dedicated, vec![]).unwrap();
-            let bounds = response_times(&load, &supply, &accesses, None, Some(&own));
+            let bounds = response_times(&load, &supply, None, Some(&own));
             for (bound, observed_max) in bounds.iter().zip(run(&tasks, budget, period)) {
                 if let Some(bound) = bound {
                     prop_assert!(observed_max <= bound.0, "{observed_max} of {bound:?}");

@@ -3,19 +3,7 @@
 use super::{NEVER, OwnBudget, STEPS, Supply};
 use crate::memory::Interferer;
 use crate::units::Nanos;
-
-/// A task of a VM that schedules by fixed priority.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct VmTask {
-    /// Worst-case execution time.
-    pub wcet: Nanos,
-    /// Least time between two activations; at least 1 ns.
-    pub period: Nanos,
-    /// Release jitter.
-    pub jitter: Nanos,
-    /// A bound on its blocking by a task of lower priority.
-    pub blocking: Nanos,
-}
+use weir_model::timing::Task;
 
 /// The effect of other VMs' memory accesses on a core.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,32 +31,28 @@ impl CoreInterference {
 
 /// The response-time bounds of tasks, highest priority first; `None` where there is no bound (or
 /// none was reached in bounded time). Every access that other VMs issue in a task's busy window
-/// delays it. `accesses` has each task's own accesses in an activation, where known; a task
-/// that can be blocked meets all that is issued, because the blocker's accesses are not known.
+/// delays it, as far as the task's own accesses are not known; a task that can be blocked meets all
+/// that is issued, because the blocker's accesses are not known.
 /// Where the tasks may spend their VM's own budget, `own`, they wait for it; that is left out of a
 /// task where the accesses of those that it waits for are not known.
 #[must_use]
 pub fn response_times(
-    tasks: &[VmTask],
+    tasks: &[Task],
     supply: &Supply,
-    accesses: &[Option<u64>],
     interference: Option<&CoreInterference>,
     own: Option<&OwnBudget>,
 ) -> Vec<Option<Nanos>> {
-    (0..tasks.len())
-        .map(|i| response_time(tasks, i, supply, accesses, (interference, own)))
-        .collect()
+    (0..tasks.len()).map(|i| response_time(tasks, i, supply, (interference, own))).collect()
 }
 
 fn response_time(
-    tasks: &[VmTask],
+    tasks: &[Task],
     i: usize,
     supply: &Supply,
-    accesses: &[Option<u64>],
     (interference, own): (Option<&CoreInterference>, Option<&OwnBudget>),
 ) -> Option<Nanos> {
-    let task = tasks[i];
-    let known = |k: usize| accesses.get(k).copied().flatten().map(u128::from);
+    let task = &tasks[i];
+    let known = |k: usize| tasks[k].accesses.map(u128::from);
     // The blocker is one job of a task of lower priority.
     let blocker = match task.blocking.0 {
         0 => Some(0),
@@ -82,7 +66,7 @@ fn response_time(
         let demand = u128::from(task.blocking.0) + u128::from(job + 1) * u128::from(task.wcet.0);
         loop {
             steps = steps.checked_sub(1)?;
-            let jobs_of = |t: &VmTask| {
+            let jobs_of = |t: &Task| {
                 let window = u128::from(window) + u128::from(t.jitter.0);
                 window.div_ceil(u128::from(t.period.0.max(1))).max(1)
             };

@@ -1,6 +1,7 @@
 use super::*;
 use crate::memory::Interferer;
 use proptest::prelude::*;
+use std::slice;
 
 /// Whether each server can spend its budget within each period.
 fn servers_hold(servers: &[(Nanos, Nanos)], switching: &Switching, extra: &[Nanos]) -> bool {
@@ -50,20 +51,15 @@ fn mobivmm_two_vms_of_20_ms() {
     // No admission rule: no bound, and the analysis reports it.
     let open = InterruptLine { admission: None, cost: Nanos(1000), delay: Nanos(0) };
     let flooded = Supply::new(schedule.clone(), vec![open]).unwrap();
-    let task = VmTask {
-        wcet: Nanos(1_000_000),
-        period: Nanos(100_000_000),
-        jitter: Nanos(0),
-        blocking: Nanos(0),
-    };
+    let task = Task { wcet: Nanos(1_000_000), period: Nanos(100_000_000), ..Task::default() };
     assert!(flooded.unprotected());
-    assert_eq!(response_times(&[task], &flooded, &[], None, None), [None]);
+    assert_eq!(response_times(&[task.clone()], &flooded, None, None), [None]);
     // One interrupt of 10 us a millisecond at most: 1 % less.
     let rule = Admission { burst: 1, interval: Nanos(1_000_000) };
     let ruled = InterruptLine { admission: Some(rule), cost: Nanos(10_000), delay: Nanos(0) };
     let guarded = Supply::new(schedule, vec![ruled]).unwrap();
-    let alone = response_times(&[task], &free, &[], None, None)[0].unwrap();
-    let interference = response_times(&[task], &guarded, &[], None, None)[0].unwrap();
+    let alone = response_times(&[task.clone()], &free, None, None)[0].unwrap();
+    let interference = response_times(&[task], &guarded, None, None)[0].unwrap();
     assert_eq!(alone, Nanos(21_000_000));
     assert_eq!(interference, Nanos(21_000_000 + 22 * 10_000));
 }
@@ -71,25 +67,23 @@ fn mobivmm_two_vms_of_20_ms() {
 #[test]
 fn textbook_response_times() {
     // Burns and Wellings: C 3, 3, 5 of T 7, 12, 20 respond in 3, 6, 20.
-    let tasks = [(3, 7), (3, 12), (5, 20)].map(|(c, p)| VmTask {
+    let tasks = [(3, 7), (3, 12), (5, 20)].map(|(c, p)| Task {
         wcet: Nanos(c),
         period: Nanos(p),
-        jitter: Nanos(0),
-        blocking: Nanos(0),
+        ..Task::default()
     });
     let supply = Supply::new(VmSchedule::Dedicated, vec![]).unwrap();
     assert_eq!(
-        response_times(&tasks, &supply, &[], None, None),
+        response_times(&tasks, &supply, None, None),
         [Some(Nanos(3)), Some(Nanos(6)), Some(Nanos(20))]
     );
     // Lehoczky 1990: C 26, 62 of T 70, 100; the fifth job of the second is the latest, 118.
-    let tasks = [(26, 70), (62, 100)].map(|(c, p)| VmTask {
+    let tasks = [(26, 70), (62, 100)].map(|(c, p)| Task {
         wcet: Nanos(c),
         period: Nanos(p),
-        jitter: Nanos(0),
-        blocking: Nanos(0),
+        ..Task::default()
     });
-    assert_eq!(response_times(&tasks, &supply, &[], None, None)[1], Some(Nanos(118)));
+    assert_eq!(response_times(&tasks, &supply, None, None)[1], Some(Nanos(118)));
 }
 
 #[test]
@@ -104,17 +98,13 @@ fn interference_is_limited_by_issue_or_by_victim() {
         write_back: false,
         vms: 1,
     };
-    let task = VmTask {
-        wcet: Nanos(100_000),
-        period: Nanos(10_000_000),
-        jitter: Nanos(0),
-        blocking: Nanos(0),
-    };
+    let task = Task { wcet: Nanos(100_000), period: Nanos(10_000_000), ..Task::default() };
     for (accesses, per_access) in [(None, None), (Some(40), Some(2)), (Some(10_000), Some(1))] {
         let delay = Nanos(60);
         let interference = CoreInterference { interferers: vec![interferer], delay, per_access };
         // The response of one job is the least t with t = C + delay * what delays it in t.
-        let times = response_times(&[task], &supply, &[accesses], Some(&interference), None);
+        let task = Task { accesses, ..task.clone() };
+        let times = response_times(slice::from_ref(&task), &supply, Some(&interference), None);
         let bound = times[0].expect("a bound");
         let delays = |t| interferer.delaying(t, accesses, per_access) * delay.0;
         assert_eq!(bound.0, task.wcet.0 + delays(bound));
@@ -125,15 +115,16 @@ fn interference_is_limited_by_issue_or_by_victim() {
     let wild = Interferer { budget, ..interferer };
     let interference =
         |per_access| CoreInterference { interferers: vec![wild], delay: Nanos(60), per_access };
+    let task = Task { accesses: Some(10), ..task };
     let times = |per_access| {
-        response_times(&[task], &supply, &[Some(10)], Some(&interference(per_access)), None)
+        let interference = interference(per_access);
+        response_times(slice::from_ref(&task), &supply, Some(&interference), None)
     };
     assert_eq!(times(None), [None]);
     assert_eq!(times(Some(1)), [Some(Nanos(100_600))]);
     // Blocked by an unknown task: no cap.
-    let blocked = VmTask { blocking: Nanos(1), ..task };
-    let times =
-        response_times(&[blocked], &supply, &[Some(10)], Some(&interference(Some(1))), None);
+    let blocked = Task { blocking: Nanos(1), ..task };
+    let times = response_times(&[blocked], &supply, Some(&interference(Some(1))), None);
     assert_eq!(times, [None]);
 }
 

@@ -14,7 +14,7 @@ pub const DEFAULT_PORT: u32 = 5000;
 pub const DEFAULT_CHUNK: Bytes = Bytes(4096);
 
 /// A flow.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Flow {
     /// Its name.
     pub name: String,

@@ -38,7 +38,7 @@ pub struct TimedVm {
 named! { TimedVm: vm(name) }
 
 /// A task of a VM.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Task {
     /// Its name.
     pub name: String,

@@ -25,6 +25,12 @@ pub struct Finding {
     pub reason: String,
 }
 
+impl Default for Finding {
+    fn default() -> Self {
+        Self::not_judged("")
+    }
+}
+
 impl Finding {
     /// Returns the finding that an object holds.
     #[must_use]
@@ -63,7 +69,7 @@ pub struct Latency {
 }
 
 /// The use of a memory budget by a vCPU.
-#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct BudgetFinding {
     /// The vCPU.
     pub vcpu: u8,
@@ -97,7 +103,7 @@ pub struct BudgetFinding {
 }
 
 /// A task, by the marks of its VM in the trace.
-#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct TaskFinding {
     /// The name.
     pub name: String,
@@ -137,7 +143,7 @@ pub struct MissedActivation {
 }
 
 /// The delays until a VM had the core for an interrupt.
-#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct InterruptFinding {
     /// The interrupt's number.
     pub intid: u32,

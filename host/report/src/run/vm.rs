@@ -46,7 +46,7 @@ pub struct ConsoleCounts {
 }
 
 /// The last counters of a vCPU.
-#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct VcpuRun {
     /// The number within the VM.
     #[serde(rename = "vcpu")]

@@ -5,7 +5,7 @@ use super::{
     broker::Window,
     push,
     subject::Chosen,
-    survey::{Arrival, FlowFacts, Flows, Packet, Survey},
+    survey::{Arrival, Flows, Packet, Survey},
 };
 use crate::{
     SYSTEM,
@@ -14,7 +14,7 @@ use crate::{
 };
 use std::{io::Read, path::Path};
 use weir_image::{Failure, Result};
-use weir_model::{BROKER, Catalog, SystemFile};
+use weir_model::{BROKER, Catalog, SystemFile, timing::Flow};
 
 /// Returns the flows of a run by its copy of the system file; empty if that cannot be read.
 fn flows(run: &Path, facts: &TraceFacts) -> Flows {
@@ -23,13 +23,10 @@ fn flows(run: &Path, facts: &TraceFacts) -> Flows {
     let timing = file.timing();
     let place = |vm: &usize| {
         let name = &timing.vms.get(*vm)?.name;
-        let place = facts.vms.iter().position(|vm| vm.name == *name)?;
-        u8::try_from(place).ok()
+        facts.vms.iter().position(|vm| vm.name == *name)
     };
     let flows = timing.flows.iter().flat_map(|flow| {
-        let [period, deadline] =
-            [flow.period, flow.deadline].map(|time| time.map_or(0, |time| time.0));
-        flow.to.iter().map(move |vm| FlowFacts { period, deadline, receiver: place(vm) })
+        flow.to.iter().map(move |vm| Flow { to: place(vm).into_iter().collect(), ..flow.clone() })
     });
     (0..).zip(flows).collect()
 }

@@ -10,25 +10,16 @@ use std::{
     io::Read,
 };
 use weir_image::Result;
+use weir_model::timing::Flow;
 use weir_trace::{
     phases::Phase,
     record::{Record, RecordKind},
     wire::ExitCause,
 };
 
-/// A flow of the system file.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct FlowFacts {
-    /// In ns; 0 for none.
-    pub period: u64,
-    /// In ns; 0 for none.
-    pub deadline: u64,
-    /// The place of its receiver among the VMs of the trace.
-    pub receiver: Option<u8>,
-}
-
-/// The flows of the system file, by their numbers in the trace.
-pub(super) type Flows = BTreeMap<u32, FlowFacts>;
+/// The flows of the system file, one for each receiver, by their numbers in the trace. Each has the
+/// place of its receiver among the VMs of the trace.
+pub(super) type Flows = BTreeMap<u32, Flow>;
 
 /// A packet that the broker took out of its sender's ring.
 #[derive(Clone, Debug)]
@@ -152,8 +143,8 @@ impl Survey {
     }
 
     fn sent(&mut self, (place, now): (u64, u64), record: &Record, flows: &Flows) {
-        let FlowFacts { period, deadline, .. } =
-            flows.get(&record.flow()).copied().unwrap_or_default();
+        let flow = flows.get(&record.flow());
+        let period = flow.and_then(|flow| flow.period).map_or(0, |period| period.0);
         let seen = record.other();
         let next = self.next.entry(record.flow()).or_default();
         let eligible = seen.max(*next);
@@ -164,7 +155,8 @@ impl Survey {
             before.until_ns = before.until_ns.min(now);
         }
         self.by_place.insert(place, at);
-        let deadline = if deadline == 0 { u64::MAX } else { eligible.saturating_add(deadline) };
+        let deadline = flow.and_then(|flow| flow.deadline);
+        let deadline = deadline.map_or(u64::MAX, |deadline| eligible.saturating_add(deadline.0));
         self.packets.push(Packet {
             flow: record.flow(),
             sent: Some(place),
@@ -191,7 +183,8 @@ impl Survey {
             }
         }
         let core = core(record);
-        let receiver = flows.get(&record.flow()).and_then(|flow| flow.receiver);
+        let receiver = flows.get(&record.flow()).and_then(|flow| flow.to.first());
+        let receiver = receiver.and_then(|vm| u8::try_from(*vm).ok());
         let receiver = receiver.or_else(|| self.chunk_to.get(&core).copied());
         let called_ns = self.calls.get(&core).copied().unwrap_or(0);
         let arrival = Arrival {

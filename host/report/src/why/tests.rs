@@ -1,18 +1,15 @@
-use super::{
-    flow::parts,
-    subject::ReportedRun,
-    survey::{FlowFacts, Survey},
-    *,
-};
+use super::{flow::parts, subject::ReportedRun, survey::Survey, *};
 use crate::run::{BudgetFinding, Finding, FlowRun, Latency, RunReport, TaskFinding, Totals, VmRun};
 use crate::trace::file::{Trace, TraceFacts, TracedVm, tests::trace};
 use serde_json::json;
 use std::io::Cursor;
+use weir_model::timing::Flow;
 use weir_trace::{
     phases::pack,
     record::{BY_ENGINE, MarkName, Record, RecordKind, WAITED, packet},
     wire::ExitCause,
 };
+use weir_units::Nanos;
 
 const BROKER: u8 = 2;
 const CORE: u16 = 3;
@@ -63,7 +60,12 @@ fn arrived(time: u64, (vm, flow, head): (u8, u8, u32), wake: u64, latency: u64) 
 
 /// The flows: `short` has the earlier deadline.
 fn flows() -> survey::Flows {
-    let flow = |deadline| FlowFacts { period: 100_000, deadline, receiver: Some(3) };
+    let flow = |deadline| Flow {
+        period: Some(Nanos(100_000)),
+        deadline: Some(Nanos(deadline)),
+        to: vec![3],
+        ..Flow::default()
+    };
     [(0, flow(10_000)), (1, flow(90_000))].into()
 }
 

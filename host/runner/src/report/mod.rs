@@ -5,7 +5,6 @@
 mod engine;
 mod event;
 mod fault;
-mod flow;
 mod tally;
 #[cfg(test)]
 mod tests;
@@ -13,6 +12,5 @@ mod vm;
 
 pub(crate) use engine::{answered, engine_of};
 pub(crate) use event::{WITHOUT_BROKER, in_words};
-pub(crate) use flow::FlowFacts;
-pub(crate) use tally::{Tally, TaskFacts, VmFacts};
+pub(crate) use tally::Tally;
 pub use weir_report::run::*;

@@ -2,44 +2,21 @@
 
 use super::{
     fault::{self, denial_name},
-    flow::FlowFacts,
     vm::TalliedVm,
 };
 use crate::{
     demux::{ConsoleSource, WireStep},
     expect::Expectations,
-    findings::{self, Clock, Latency, TaskFinding},
+    findings::{Clock, Latency},
 };
 use std::collections::BTreeMap;
 use weir_report::run::{
     ConsoleCounts, End, Expected, FAULTS_LISTED, FlowRun, FrameCounts, RunReport, State, Totals,
-    VcpuRun, VmRun,
+    VmRun,
 };
 use weir_trace::wire::{
     self, Denial, Denials, ExitCause, VcpuCounters, VcpuState, VmState, What, WireEvent,
 };
-
-/// A VM of the system file.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct VmFacts {
-    /// The name.
-    pub name: String,
-    /// The core of each vCPU.
-    pub cores: Vec<u8>,
-    /// The tasks.
-    pub tasks: Vec<TaskFacts>,
-}
-
-/// What the system file, and the analysis, state of a task.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct TaskFacts {
-    /// The name.
-    pub name: String,
-    /// The deadline in ns.
-    pub deadline_ns: u64,
-    /// See [`TaskFinding::bound_ns`].
-    pub bound_ns: Option<u64>,
-}
 
 /// Collects the steps of the wire.
 #[derive(Clone, Debug)]
@@ -62,36 +39,9 @@ const HYPERVISOR_LINES: usize = 100;
 
 impl Tally {
     /// Builds an empty tally for these VMs.
-    pub fn new(vms: &[VmFacts]) -> Self {
-        let vcpu = |(number, &core): (usize, &u8)| VcpuRun {
-            number: number as u8,
-            core,
-            counted_ns: None,
-            state: None,
-            exits: None,
-            injected: None,
-        };
-        let task = |facts: &TaskFacts| TaskFinding {
-            name: facts.name.clone(),
-            deadline_ns: facts.deadline_ns,
-            activations: None,
-            misses: None,
-            bound_ns: facts.bound_ns,
-            observed_max_ns: None,
-            max_activation: None,
-            missed: Vec::new(),
-            finding: findings::open(),
-        };
-        let vms = vms
-            .iter()
-            .map(|facts| VmRun {
-                name: facts.name.clone(),
-                vcpus: facts.cores.iter().enumerate().map(vcpu).collect(),
-                tasks: facts.tasks.iter().map(task).collect(),
-                ..VmRun::default()
-            })
-            .map(|run| TalliedVm { run, ..TalliedVm::default() })
-            .collect();
+    pub fn new(vms: &[VmRun]) -> Self {
+        let vms =
+            vms.iter().map(|run| TalliedVm { run: run.clone(), ..TalliedVm::default() }).collect();
         Self {
             vms,
             started: false,
@@ -254,24 +204,16 @@ impl Tally {
         }
     }
 
-    /// Returns the report on these flows.
-    pub fn flows(&self, facts: &[FlowFacts]) -> Vec<FlowRun> {
-        let flow = |(place, facts): (u32, &FlowFacts)| {
-            let counts = self.flows.get(&place);
+    /// Returns these flows with their counts.
+    pub fn flows(&self, flows: &[FlowRun]) -> Vec<FlowRun> {
+        let counted = |(place, flow): (u32, &FlowRun)| {
+            let Some(counts) = self.flows.get(&place) else { return flow.clone() };
             FlowRun {
-                name: facts.name.clone(),
-                from: facts.from.clone(),
-                to: facts.to.clone(),
-                address: facts.address.clone(),
-                packets: counts.map_or(0, |counts| counts.packets),
-                lost: counts.map_or(0, |counts| counts.lost),
-                observed_max_ns: counts.map_or(0, |counts| counts.observed_max_ns),
-                deadline_ns: facts.deadline_ns,
-                period_ns: facts.period_ns,
-                ends_on_core: facts.ends_on_core,
-                first_receiver: facts.first_receiver,
-                late: counts.map_or(0, |counts| counts.late),
-                latency_ns: counts.filter(|counts| counts.packets > 0).map(|counts| Latency {
+                packets: counts.packets,
+                lost: counts.lost,
+                observed_max_ns: counts.observed_max_ns,
+                late: counts.late,
+                latency_ns: (counts.packets > 0).then(|| Latency {
                     min: counts.least_ns,
                     p50: None,
                     p99: None,
@@ -279,14 +221,12 @@ impl Tally {
                     max_packet: counts.observed_max_packet,
                     max_arrived_ns: counts.observed_max_arrived_ns,
                 }),
-                distribution: Vec::new(),
-                bound_ns: facts.bound_ns,
-                finding: None,
-                counted_ns: counts.map(|counts| counts.time_ns),
-                dropped: facts.shared.then(|| counts.map_or(0, |counts| counts.dropped)),
+                counted_ns: Some(counts.time_ns),
+                dropped: flow.dropped.map(|_| counts.dropped),
+                ..flow.clone()
             }
         };
-        (0..).zip(facts).map(flow).collect()
+        (0..).zip(flows).map(counted).collect()
     }
 
     /// Returns what the firmware made of the request to limit the DMA engine.

@@ -1,7 +1,7 @@
 //! Tests of the report with records of a synthetic wire.
 
 use super::{
-    Counted, End, Expected, FAULTS_LISTED, FlowFacts, FlowRun, RunReport, State, Tally, VmFacts,
+    Counted, End, Expected, FAULTS_LISTED, FlowRun, RunReport, State, Tally, VcpuRun, VmRun,
     in_words,
 };
 use crate::{
@@ -15,16 +15,18 @@ use crate::{
 use weir_trace::wire::{Denial, FaultKind, HYPERVISOR, VmState, What, WireEvent, dma_syndrome};
 
 fn tally(wire: &SyntheticWire) -> Tally {
-    let facts = [
-        VmFacts { name: "one".into(), cores: vec![0], ..VmFacts::default() },
-        VmFacts { name: "two".into(), cores: vec![2, 3], ..VmFacts::default() },
-    ];
+    let vcpu = |(number, core)| VcpuRun { number, core, ..VcpuRun::default() };
+    let vm = |name: &str, cores: &[u8]| VmRun {
+        name: name.into(),
+        vcpus: (0..).zip(cores.iter().copied()).map(vcpu).collect(),
+        ..VmRun::default()
+    };
     let (mut demux, mut steps) = (Demux::new(2), Vec::new());
     for &byte in wire.bytes() {
         demux.push(byte, &mut steps);
     }
     demux.finish(&mut steps);
-    let mut tally = Tally::new(&facts);
+    let mut tally = Tally::new(&[vm("one", &[0]), vm("two", &[2, 3])]);
     for step in &steps {
         tally.step(step);
     }
@@ -113,10 +115,10 @@ fn the_last_counters_count() {
 #[test]
 fn flows_above_their_bounds_and_old_counts_are_told() {
     let wire = SyntheticWire::default().flow(4_000, 0, [3, 0, 109_984]).flow(5_000, 1, [3, 0, 500]);
-    let facts = ["late", "good"].map(|name| FlowFacts {
+    let facts = ["late", "good"].map(|name| FlowRun {
         name: name.into(),
         bound_ns: Some(70_340),
-        ..FlowFacts::default()
+        ..FlowRun::default()
     });
     let report = |ended_by, time_ns| {
         let tally = tally(&wire);
@@ -125,7 +127,7 @@ fn flows_above_their_bounds_and_old_counts_are_told() {
         let emulated = Clock::Emulated;
         let packet = ArrivedPacket { latency_ns: 109_984, arrived_ns: 200_000, waited: false };
         let observed = ObservedTrace::of_packets(vec![packet], 0);
-        crate::judge::judge(&mut report, Some(&observed), (&[], &[]), emulated);
+        crate::judge::judge(&mut report, Some(&observed), emulated);
         report
     };
     let told = |report: &RunReport| show::summary(report);
@@ -168,11 +170,11 @@ fn counters_that_did_not_come_are_not_zero() {
 fn the_last_counts_of_a_flow_count() {
     let wire =
         SyntheticWire::default().flow(1, 1, [5, 0, 70]).flow(2, 1, [9, 1, 80]).flow(2, 7, [1; 3]);
-    let facts = |name: &str, bound_ns| FlowFacts {
+    let facts = |name: &str, bound_ns| FlowRun {
         name: name.into(),
         bound_ns,
-        shared: name == "b",
-        ..FlowFacts::default()
+        dropped: (name == "b").then_some(0),
+        ..FlowRun::default()
     };
     let flows = tally(&wire).flows(&[facts("a", None), facts("b", Some(90))]);
     let numbers = |flow: &FlowRun| (flow.packets, flow.lost, flow.observed_max_ns, flow.bound_ns);

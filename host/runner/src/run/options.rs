@@ -1,8 +1,8 @@
 //! The options of a run.
 
-use crate::judge::RunBounds;
 use crate::plugin::Watch;
 use crate::serial::{Loader, SerialLine};
+use crate::start::RunBounds;
 use std::{
     ffi::OsString,
     path::PathBuf,

@@ -2,11 +2,11 @@
 
 use super::options::RunOptions;
 use crate::{
-    findings::Clock,
+    findings::{BudgetFinding, Clock},
     judge,
-    observed::ObservedTrace,
+    observed::{BudgetKey, LineKey, ObservedTrace},
     record::RunRecord,
-    report::{End, RunReport, State},
+    report::{End, RunReport, State, VmRun},
 };
 use std::{fmt::Write as _, path::PathBuf, process::ExitStatus};
 use weir_analysis::verdict::Verdict;
@@ -16,6 +16,7 @@ use weir_image::{
 };
 use weir_model::System;
 use weir_report::trace::file::Trace;
+use weir_units::Events;
 
 /// Adds the verdicts to a report. `trace` is the file of the run's records, if it exists.
 pub(super) fn judge_report(
@@ -24,16 +25,22 @@ pub(super) fn judge_report(
     system: &System,
     trace: Option<PathBuf>,
 ) -> Result {
-    let (budgets, lines) = (judge::budgets(system), judge::lines(system, &options.bounds));
     let tasks = judge::tasks(system);
     let is_shared = !system.timing.cores.is_empty();
-    let is_judged = !(budgets.is_empty() && lines.is_empty() && tasks.is_empty());
+    let has_rules = |vm: &VmRun| !(vm.budgets.is_empty() && vm.interrupts.is_empty());
+    let is_judged = !tasks.is_empty() || report.vms.iter().any(has_rules);
     let needs_trace = is_shared || is_judged || !report.flows.is_empty();
     let mut observed = None;
     if let Some(path) = trace.filter(|_| needs_trace) {
-        let overshoot = |key| budgets.iter().find(|of| of.key == key)?.overshoot;
-        let deadline = |line| lines.iter().find(|of| (of.vm, of.intid) == line);
-        let deadline = |line| deadline(line).map(|of| of.deadline_ns);
+        let of = |vm: u8| report.vms.get(usize::from(vm));
+        let overshoot = |key: BudgetKey| {
+            let is_it = |budget: &&BudgetFinding| judge::budget_key(key.0, budget) == Some(key);
+            of(key.0)?.budgets.iter().find(is_it)?.overshoot.map(Events)
+        };
+        let deadline = |(vm, intid): LineKey| {
+            let line = of(vm)?.interrupts.iter().find(|line| line.intid == intid.0)?;
+            Some(line.deadline_ns)
+        };
         let sharers = judge::sharers(system);
         let sharer = |flow: u32| sharers.get(usize::try_from(flow).ok()?).copied().flatten();
         let mut trace = Trace::open(&path)?;
@@ -41,7 +48,7 @@ pub(super) fn judge_report(
     }
     report.cores = judge::cores(system, observed.as_ref());
     report.memory.clone_from(&options.memory);
-    judge::judge(report, observed.as_ref(), (&budgets, &lines), clock(options));
+    judge::judge(report, observed.as_ref(), clock(options));
     Ok(())
 }
 

@@ -9,12 +9,12 @@ use crate::{
     board::ExpectedImage,
     control::Hub,
     demux::{ConsoleSource, WireStep},
-    judge,
     link::{Heard, Link},
     qemu::QemuProcess,
     record::RunRecord,
-    report::{End, FlowFacts, TaskFacts, VmFacts, engine_of},
+    report::{End, engine_of},
     session::{ImageNamed, Session, SessionPlan},
+    start,
     wire_trace::WireTrace,
 };
 use std::{
@@ -27,10 +27,7 @@ use std::{
     time::{Duration, Instant},
 };
 use weir_image::{Result, name};
-use weir_model::{
-    System,
-    timing::{DEFAULT_PORT, Task},
-};
+use weir_model::System;
 
 /// The polling interval of the clock and of signals while the wire is quiet.
 pub(super) const POLL: Duration = Duration::from_millis(20);
@@ -143,36 +140,19 @@ impl<'a> Running<'a> {
         record: RunRecord,
         console: &'a mut dyn Console,
     ) -> Result<Self> {
-        let mut vms: Vec<VmFacts> = system
-            .vms
-            .iter()
-            .map(|vm| VmFacts {
-                name: vm.name.clone(),
-                cores: vm.cpus.iter().map(|core| core.0).collect(),
-                tasks: Vec::new(),
-            })
-            .collect();
-        let bounds = &options.bounds.tasks;
-        for (facts, timed) in vms.iter_mut().zip(&system.timing.vms) {
-            let of = |task: &Task| TaskFacts {
-                name: task.name.clone(),
-                deadline_ns: task.deadline.0,
-                bound_ns: bounds.get(&(timed.name.clone(), task.name.clone())).copied(),
-            };
-            facts.tasks = timed.tasks.iter().map(of).collect();
-        }
+        let vms = start::vms(system, &options.bounds);
         let names: Vec<String> = vms.iter().map(|vm| vm.name.clone()).collect();
         let expect = system.vms.iter().enumerate();
         let expect =
             expect.flat_map(|(vm, facts)| facts.expect.iter().map(move |text| (vm, text.clone())));
         let in_qemu = matches!(peer, Peer::Qemu(_));
         let limit_ns = options.time.filter(|_| in_qemu);
-        let vcpus = vms.iter().map(|vm| vm.cores.len()).sum();
+        let vcpus = vms.iter().map(|vm| vm.vcpus.len()).sum();
         let plan = SessionPlan {
             system: name(system),
             platform: system.platform.name.clone(),
             vms,
-            flows: flows(system, options),
+            flows: start::flows(system, &options.bounds),
             engine: engine_of(system),
             expect: expect.collect(),
             limit_ns: limit_ns.map(super::nanoseconds),
@@ -420,34 +400,4 @@ impl<'a> Running<'a> {
         self.peer.compare(self.session.image())?;
         Ok(watched)
     }
-}
-
-/// Returns the flows that the broker moves, with their bounds.
-fn flows(system: &System, options: &RunOptions) -> Vec<FlowFacts> {
-    if system.broker().is_none() {
-        return Vec::new();
-    }
-    let bounds = options.bounds.flows.iter().copied().chain(std::iter::repeat(None));
-    let mut facts = Vec::new();
-    for ((index, flow), bound) in system.timing.flows.iter().enumerate().zip(bounds) {
-        let shared = flow.to.len() > 1;
-        let first_receiver = u32::try_from(facts.len()).unwrap_or(u32::MAX);
-        facts.extend(flow.to.iter().map(|&to| FlowFacts {
-            name: if shared {
-                format!("{}/{}", flow.name, system.vms[to].name)
-            } else {
-                flow.name.clone()
-            },
-            from: system.vms[flow.from].name.clone(),
-            to: system.vms[to].name.clone(),
-            address: format!("{}:{}", system.destination(index), flow.port.unwrap_or(DEFAULT_PORT)),
-            bound_ns: bound,
-            deadline_ns: flow.deadline.map(|deadline| deadline.0),
-            period_ns: flow.period.map(|period| period.0),
-            shared,
-            ends_on_core: judge::shares_all_cores(system, to),
-            first_receiver,
-        }));
-    }
-    facts
 }

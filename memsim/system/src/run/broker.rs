@@ -4,7 +4,7 @@
 use super::{Event, Run};
 use crate::{
     FlowOutcome,
-    flows::{Broker, Buffers, Flow, Step},
+    flows::{Broker, Buffers, Step},
     program::Random,
 };
 use std::collections::{HashMap, VecDeque};
@@ -13,6 +13,7 @@ use weir_memory::{
     Bytes, Owner, Pa, Picos,
     dma::{DmaPiece, Transfer},
 };
+use weir_model::timing::Flow;
 
 /// Packets in a queue; further ones are lost.
 const MOST_QUEUED: usize = 256;
@@ -102,19 +103,21 @@ impl<'a> Moving<'a> {
         let ends = broker.steps.pt.max + broker.steps.br.max;
         let pace = |flow: &Flow| {
             let deadline =
-                flow.deadline_ns.map_or(0, |deadline| deadline.saturating_sub(ends).max(1));
-            Pace::new(flow.period.map_or(0, |period| period.0 / 1000), deadline)
+                flow.deadline.map_or(0, |deadline| deadline.0.saturating_sub(ends).max(1));
+            Pace::new(flow.period.map_or(0, |period| period.0), deadline)
         };
+        let bucket =
+            |flow: &Flow| Bucket::new(flow.bandwidth.map_or(0, |rate| rate.0), flow.size.0);
         let queues = usize::try_from(broker.queues).unwrap_or(vms).clamp(1, vms.max(1));
         let outcome = |flow: &Flow| FlowOutcome {
             name: flow.name.clone(),
-            deadline_ns: flow.deadline_ns,
+            deadline_ns: flow.deadline.map(|deadline| deadline.0),
             ..FlowOutcome::default()
         };
         Self {
             places,
             paces: broker.flows.iter().map(pace).collect(),
-            buckets: broker.flows.iter().map(|flow| Bucket::new(flow.rate, flow.size)).collect(),
+            buckets: broker.flows.iter().map(bucket).collect(),
             releases: vec![0; broker.flows.len()],
             senders: (0..vms).map(|_| Sender::default()).collect(),
             queues: (0..queues).map(|_| Queue::default()).collect(),
@@ -157,7 +160,7 @@ impl<'a> Moving<'a> {
 
     /// Bytes of a packet's next chunk.
     fn next_chunk(&self, packet: &Packet) -> u64 {
-        (self.broker.flows[packet.flow].size - packet.moved).min(self.broker.chunk)
+        (self.broker.flows[packet.flow].size.0 - packet.moved).min(self.broker.chunk)
     }
 
     /// Puts packets that are due into their queues.
@@ -250,8 +253,10 @@ impl Run<'_> {
     fn plan_release(&mut self, flow: usize, now: Picos) {
         let Some(moving) = &mut self.moving else { return };
         let Flow { period, jitter, .. } = moving.broker.flows[flow];
-        let late = moving.random.below(jitter.0 + 1);
-        let at = period.map_or(now, |period| Picos(period.0 * moving.releases[flow] + late));
+        let [period, jitter] =
+            [period, Some(jitter)].map(|time| Some(Picos::from_nanos(time?.0).0));
+        let late = moving.random.below(jitter.unwrap_or(0) + 1);
+        let at = period.map_or(now, |period| Picos(period * moving.releases[flow] + late));
         moving.releases[flow] += 1;
         self.add(at, Event::Flow(Deed::Release(flow)));
     }
@@ -418,11 +423,11 @@ impl Run<'_> {
         let Some(packet) = moving.packets.get_mut(&number) else { return };
         let flow = &moving.broker.flows[packet.flow];
         packet.moved += bytes;
-        if packet.moved == flow.size && packet.receiver + 1 < flow.to.len() {
+        if packet.moved == flow.size.0 && packet.receiver + 1 < flow.to.len() {
             (packet.moved, packet.receiver) = (0, packet.receiver + 1);
         }
         let mut at = now;
-        if packet.moved == flow.size {
+        if packet.moved == flow.size.0 {
             let queue = moving.queue(flow.from);
             at = now.max(moving.queues[queue].unlocked) + moving.draw(steps.ql);
             at += moving.draw(steps.qr);
@@ -438,14 +443,13 @@ impl Run<'_> {
         let steps = moving.broker.steps;
         let packet = moving.packets[&number];
         let flow = &moving.broker.flows[packet.flow];
-        if packet.moved == flow.size {
+        if packet.moved == flow.size.0 {
             // The entry into the hypervisor continues at the same time as the interrupt (O_r of
             // rt-virtio, Eq. 22).
             let way = moving.draw(steps.br).since(Picos(moving.draw(steps.hc).0 / 2));
             moving.arrive(number, now + way);
-            let receivers: Vec<_> = flow.to.iter().map(|(vm, _)| *vm).collect();
-            for vm in receivers {
-                self.keep(vm, now + way);
+            for vm in &flow.to {
+                self.keep(*vm, now + way);
             }
             if flow.period.is_none() {
                 self.plan_release(packet.flow, now + way);

@@ -7,7 +7,7 @@ use crate::system::{
 };
 use crate::{
     Nanos,
-    time::{VmTask, response_times},
+    time::{Task, response_times},
     verdict::{Missing, Verdict},
 };
 use weir_model::{
@@ -115,9 +115,9 @@ fn wait_for_core(
             (None, open(&fault.message, supply))
         })?;
         // The wait is the response time of a task of 1 ns.
-        let moment =
-            VmTask { wcet: Nanos(1), period: Nanos(1 << 50), jitter: Nanos(0), blocking: Nanos(0) };
-        let wait = response_times(&[moment], &supply, &[Some(0)], None, None);
+        let (wcet, period) = (Nanos(1), Nanos(1 << 50));
+        let moment = Task { wcet, period, accesses: Some(0), ..Task::default() };
+        let wait = response_times(&[moment], &supply, None, None);
         let Some(wait) = wait.first().copied().flatten() else {
             let cause = shared.and_then(|core| cause::nothing_guaranteed(timing, core, entity));
             let (reason, suggestion) = cause.map_or_else(
