@@ -356,7 +356,7 @@ fn completions_and_man_pages_name_every_verb() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().to_str().expect("UTF-8");
     assert_eq!(weir(&["man", path]).0, Some(0));
-    for page in ["weir.1", "weir-check.1", "weir-simulate-sweep.1"] {
+    for page in ["weir.1", "weir-check.1", "weir-simulate-dram.1"] {
         let text = read(&directory.path().join(page));
         assert!(text.contains(".TH"), "{page}: {text}");
     }

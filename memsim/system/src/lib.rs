@@ -39,3 +39,8 @@ pub use simulation::{
     Alone, LINE, MOST_OF_A_CURVE, SameWork, Simulated, Simulation, SimulationRecord, Values,
     arrival_curve, max_latency_ns, within_bound,
 };
+
+/// The examples of the page on scripts.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/how-to/script.md")]
+mod script {}
