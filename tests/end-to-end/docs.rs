@@ -200,22 +200,6 @@ fn the_table_of_boards_names_tests_that_exist() {
     }
 }
 
-/// The output of a sweep is described by hand, because it is a line for each point.
-#[test]
-fn the_json_page_names_the_fields_of_a_sweep() {
-    let page = read(&root().join("docs/reference/generated/json.md"));
-    let system = "tests/systems/simulate-isolation.toml";
-    let sweep =
-        ["simulate", "sweep", system, "--vary", "seed=1", "--for", "20us", "--warm-up", "1us"];
-    let out = weir(&sweep).1;
-    let point: Value = serde_json::from_str(&out).unwrap_or_else(|_| panic!("{out}"));
-    let row = page.lines().find(|line| line.starts_with("| `simulate sweep` |")).expect("a row");
-    assert_eq!(point["version"], 1);
-    for key in point.as_object().expect("an object").keys().filter(|key| *key != "version") {
-        assert!(row.contains(&format!("`{key}`")), "{key}");
-    }
-}
-
 #[test]
 fn the_measured_tables_are_those_of_the_results() {
     let (status, out, error) = weir(&["results", "--check"]);
@@ -372,7 +356,7 @@ fn completions_and_man_pages_name_every_verb() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().to_str().expect("UTF-8");
     assert_eq!(weir(&["man", path]).0, Some(0));
-    for page in ["weir.1", "weir-check.1", "weir-simulate-sweep.1"] {
+    for page in ["weir.1", "weir-check.1", "weir-simulate-dram.1"] {
         let text = read(&directory.path().join(page));
         assert!(text.contains(".TH"), "{page}: {text}");
     }

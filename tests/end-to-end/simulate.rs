@@ -55,6 +55,8 @@ fn a_simulation_repeats_and_its_waits_add_up() {
     let printed = weir(&call);
     assert_eq!(printed.status, Some(0), "{}", printed.err);
     assert_eq!(weir(&call).out, printed.out);
+    let warning = "warning: too short: the caches still fill: vm `";
+    assert!(printed.err.starts_with(warning), "{}", printed.err);
     let json: Value = serde_json::from_str(&printed.out).unwrap();
     assert_eq!(json["evicted"]["writers"]["critical"], 0);
     for vm in json["vms"].as_array().unwrap() {
@@ -79,95 +81,4 @@ fn pictures_have_a_line_for_each_vm() {
         assert!(text.starts_with("<svg") && text.contains("writers"), "{picture}");
         assert!(text.contains("critical") && printed.out.contains(picture), "{picture}");
     }
-}
-
-#[test]
-fn killed_sweeps_resume_and_shards_merge() {
-    let directory = tempfile::tempdir().unwrap();
-    let file = system("simulate-isolation.toml");
-    let sweep = |out: &str, more: &[&str]| {
-        let call = [
-            "simulate",
-            "sweep",
-            &file,
-            "--for",
-            "50us",
-            "--warm-up",
-            "10us",
-            "--vary",
-            "vm.writers.memory_budget.accesses=45,90",
-            "--vary",
-            "caches.l2_misses=2,4,8",
-            "--output",
-            out,
-        ];
-        let printed = weir(&[&call, more].concat());
-        assert_eq!(printed.status, Some(0), "{}", printed.err);
-        fs::read_to_string(out).unwrap()
-    };
-    let (_, whole) = path(&directory, "whole");
-    let bytes = sweep(&whole, &[]);
-    assert_eq!(bytes.lines().count(), 6);
-    let last: Value = serde_json::from_str(bytes.lines().last().unwrap()).unwrap();
-    assert_eq!(last["index"], 5);
-    assert_eq!(last["point"]["caches.l2_misses"], "8");
-    let budget = &last["vms"][1]["budgets"][0];
-    assert_eq!(budget["granted"][0], 30);
-    // Nor does the number of threads matter.
-    for threads in ["1", "3"] {
-        let (_, name) = path(&directory, threads);
-        let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
-        command.env("RAYON_NUM_THREADS", threads).args(["simulate", "sweep", &file]);
-        command.args(["--for", "50us", "--warm-up", "10us", "--output", &name]);
-        command.args(["--vary", "vm.writers.memory_budget.accesses=45,90"]);
-        command.args(["--vary", "caches.l2_misses=2,4,8"]);
-        assert!(command.output().unwrap().status.success());
-        assert_eq!(fs::read_to_string(&name).unwrap(), bytes);
-    }
-    let (killed_path, killed) = path(&directory, "killed");
-    fs::write(&killed_path, &bytes[..bytes.len() / 2]).unwrap();
-    assert_eq!(sweep(&killed, &[]), bytes);
-    let shards: Vec<_> = (1..=3)
-        .map(|shard| {
-            let (_, name) = path(&directory, &format!("shard{shard}"));
-            sweep(&name, &["--shard", &format!("{shard}/3")]);
-            name
-        })
-        .collect();
-    let merged = weir(&["simulate", "merge", &shards[2], &shards[0], &shards[1]]);
-    assert_eq!(merged.out, bytes);
-    let missing = weir(&["simulate", "merge", &shards[0], &shards[1]]);
-    assert_eq!(missing.status, Some(1));
-    assert!(missing.err.contains("of 6 points 2 are missing, the first is 2"), "{}", missing.err);
-    // A sweep with another seed is another sweep: their lines neither go on nor mix.
-    let other = ["--seed", "2", "--shard", "3/3"];
-    let (_, name) = path(&directory, "other");
-    sweep(&name, &other);
-    let mixed = weir(&["simulate", "merge", &shards[0], &shards[1], &name]);
-    assert!(mixed.err.contains(":1 is of another sweep ("), "{}", mixed.err);
-    let gone_on = weir(
-        &[
-            &[
-                "simulate",
-                "sweep",
-                &file,
-                "--for",
-                "50us",
-                "--warm-up",
-                "10us",
-                "--output",
-                &shards[2],
-            ],
-            &other[..],
-            &[
-                "--vary",
-                "vm.writers.memory_budget.accesses=45,90",
-                "--vary",
-                "caches.l2_misses=2,4,8",
-            ],
-        ]
-        .concat(),
-    );
-    assert_eq!(gone_on.status, Some(2));
-    assert!(gone_on.err.contains("this is no point of this sweep"), "{}", gone_on.err);
 }

@@ -2,7 +2,6 @@
 
 use crate::{
     cargo::replace,
-    check::RefusedFile,
     coloring,
     environment::Environment,
     failure::{Context, Failure, Result},
@@ -19,7 +18,7 @@ use std::{
 use weir_analysis::CheckRules;
 use weir_image::Format;
 use weir_model::{Audited, Faults, MapRecord, Packed, System, audit, platform::Machine};
-use weir_report::coloring::AuditedTables;
+use weir_report::{check::RefusedFile, coloring::AuditedTables, versioned};
 
 /// Builds the image of a system: the hypervisor for its platform, the guests, and the tables.
 ///
@@ -170,7 +169,7 @@ pub fn run(arguments: &BuildArguments, environment: &Environment) -> Result {
     if arguments.json {
         described.audited_tables = audited.as_deref().map(coloring::audited_tables);
         described.audit = audited;
-        writeln!(out, "{:#}", weir_report::versioned(described))?;
+        writeln!(out, "{:#}", versioned(described))?;
     } else {
         writeln!(out, "{map}{} ({} bytes)", path.display(), file.len())?;
         if let Some(audited) = &audited {
@@ -252,11 +251,7 @@ pub fn taken(
         Err(faults) => faults,
     };
     if json {
-        writeln!(
-            std::io::stdout(),
-            "{:#}",
-            weir_report::versioned(RefusedFile::new(file, &faults))
-        )?;
+        writeln!(std::io::stdout(), "{:#}", versioned(RefusedFile::new(file, &faults)))?;
     }
     Err(image::refused(&faults))
 }

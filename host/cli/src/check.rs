@@ -6,26 +6,21 @@ use crate::{
     coloring,
     environment::Environment,
     failure::{Failure, GOOD, Result, SYSTEM},
-    image::{self, Estimate, Guess, source},
+    image::{self, Guess, source},
     output, screen,
 };
-use schemars::JsonSchema;
-use serde::Serialize;
 use std::{
     io::{Write, stdout},
     path::{Path, PathBuf},
 };
-use weir_analysis::{
-    CheckRules,
-    system::{CoreSupply, supplies},
+use weir_analysis::{CheckRules, system::supplies};
+use weir_model::{Image, Placement, SocketBus, System, platform::Machine, timing::DEFAULT_PORT};
+use weir_report::{
+    TextTable,
+    check::{Checked, CheckedFile, Judged, RefusedFile, devices, not_built},
+    plan::SystemPlan,
+    table,
 };
-use weir_model::{
-    Fault, FaultRecord, Faults, Image, MapRecord, Placement, RamPiece, SocketBus, System, Vm,
-    pci::AssignedFunction,
-    platform::{Machine, MemoryRecord},
-    timing::{DEFAULT_PORT, Flow},
-};
-use weir_report::{TextTable, coloring::DivisionRecord, plan::SystemPlan, table};
 
 /// Checks system files: all their faults at once, each with its place in the file and what to write
 /// instead; or, if there are none, the VMs and the memory map.
@@ -79,35 +74,20 @@ pub fn run(arguments: &CheckArguments, environment: &Environment) -> Result {
     let mut status = GOOD;
     let mut results = Vec::new();
     for file in &arguments.files {
-        let checked = image::load(file, arguments.platform.as_deref(), Machine::Board, environment);
-        let mut guessed = Vec::new();
-        let checked = checked.and_then(|system| {
-            let rules = CheckRules {
-                planning: arguments.planning,
-                ignore_verdict: arguments.ignore_verdict,
-            };
-            let judged = rules.judge(&system);
-            let estimate = Estimate::of(&system, environment);
-            let placement = estimate.placement(&system);
-            guessed = estimate.guessed;
-            match (placement, judged) {
-                (Ok(placement), Ok(notes)) => Ok((system, placement, notes)),
-                (placement, judged) => {
-                    let found = [placement.err(), judged.err()];
-                    Err(Faults(found.into_iter().flatten().flat_map(|faults| faults.0).collect()))
-                }
-            }
-        });
-        if let (Some(map), Ok((system, placement, _))) = (&arguments.output, &checked) {
+        let rules =
+            CheckRules { planning: arguments.planning, ignore_verdict: arguments.ignore_verdict };
+        let read = image::load(file, arguments.platform.as_deref(), Machine::Board, environment);
+        let Judged { result, guessed } = Judged::of(read, rules, environment);
+        if let (Some(map), Ok(Checked { system, placement, .. })) = (&arguments.output, &result) {
             let svg = weir_report::plan_svg(&SystemPlan::of(system, placement))?;
             replace(map, svg.as_bytes())?;
         }
-        match checked {
-            Ok((system, placement, notes)) if arguments.json => {
-                let described = describe(file, (&system, &placement), notes, guessed);
-                results.push(serde_json::to_value(described).unwrap_or_default());
+        match result {
+            Ok(checked) if arguments.json => {
+                let record = CheckedFile::of(file, checked, guessed);
+                results.push(serde_json::to_value(record).unwrap_or_default());
             }
-            Ok((system, placement, notes)) => {
+            Ok(Checked { system, placement, notes }) => {
                 writeln!(out, "{}: good, for {}", file.display(), system.platform.name)?;
                 writeln!(out, "{}", vms(&system))?;
                 if system.has_flows() {
@@ -134,8 +114,7 @@ pub fn run(arguments: &CheckArguments, environment: &Environment) -> Result {
                     status = image::exit_status(&faults);
                 }
                 if arguments.json {
-                    let refused = RefusedFile::new(file, &faults);
-                    let refused = RefusedFile { guessed_images: Some(guessed), ..refused };
+                    let refused = RefusedFile::new(file, &faults).with_guesses(guessed);
                     results.push(serde_json::to_value(refused).unwrap_or_default());
                 } else {
                     out.flush()?;
@@ -157,167 +136,10 @@ pub fn run(arguments: &CheckArguments, environment: &Environment) -> Result {
     if status == GOOD { Ok(()) } else { Err(Failure::reported(status)) }
 }
 
-/// What `weir build` refuses of a system that is good for planning.
-fn not_built(system: &System) -> Vec<String> {
-    system.unbuilt().iter().map(Fault::note).collect()
-}
-
 /// Which sizes are guessed, in words.
 fn guess_note(guessed: &[Guess]) -> String {
     let list: Vec<_> = guessed.iter().map(ToString::to_string).collect();
     format!("sizes guessed: {}", list.join(", "))
-}
-
-/// A system file with faults.
-#[derive(Serialize, JsonSchema)]
-pub struct RefusedFile {
-    /// The name of the system file.
-    pub file: String,
-    /// Whether it has no faults: always false.
-    pub good: bool,
-    /// Its faults.
-    pub faults: Vec<FaultRecord>,
-    /// Of `weir check`: the parts of the image with estimated sizes.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub guessed_images: Option<Vec<Guess>>,
-}
-
-impl RefusedFile {
-    /// Returns the result for a file that has these faults.
-    pub fn new(file: &Path, faults: &Faults) -> Self {
-        let file = file.display().to_string();
-        Self { file, good: false, faults: faults.records(), guessed_images: None }
-    }
-}
-
-/// A system file without faults.
-#[derive(Serialize, JsonSchema)]
-pub struct CheckedFile {
-    /// The name of the system file.
-    file: String,
-    /// Whether it has no faults: always true.
-    good: bool,
-    /// Its faults: always empty.
-    faults: Vec<FaultRecord>,
-    /// The name of the system file without its extension.
-    system: String,
-    /// The platform.
-    platform: String,
-    /// The number of cores that the system needs.
-    cores: usize,
-    /// The core that has the console.
-    console_core: u8,
-    /// The VMs in the order of the file.
-    vms: Vec<CheckedVm>,
-    /// The flows in the order of the file.
-    flows: Vec<CheckedFlow>,
-    /// The owners of page classes.
-    division: DivisionRecord,
-    /// The memory map.
-    placement: Vec<MapRecord>,
-    /// The supply of each shared core.
-    shared_cores: Vec<CoreSupply>,
-    /// The parts of the image with estimated sizes, which are not built or fetched yet.
-    guessed_images: Vec<Guess>,
-    /// What `weir build` refuses, with `--planning`.
-    not_built: Vec<String>,
-    /// The notes of the analysis.
-    notes: Vec<String>,
-}
-
-/// A VM of a checked system.
-#[derive(Serialize, JsonSchema)]
-struct CheckedVm {
-    /// The name of the VM.
-    name: String,
-    /// The core of each vCPU.
-    cores: Vec<u8>,
-    /// Its RAM.
-    memory: Vec<MemoryRecord>,
-    /// The source of its image: a path, or the name of a program.
-    image: String,
-    /// The source of its initial RAM disk.
-    initrd: Option<String>,
-    /// The devices of the board that it gets.
-    devices: Vec<String>,
-    /// The lines that are expected of it.
-    expect: Vec<String>,
-}
-
-/// A flow of a checked system.
-#[derive(Serialize, JsonSchema)]
-struct CheckedFlow {
-    /// The name of the flow.
-    name: String,
-    /// The VM that sends.
-    from: String,
-    /// The VMs that receive.
-    to: Vec<String>,
-    /// The context identifier (CID) that the sender connects to.
-    cid: u64,
-    /// The port that the sender connects to.
-    port: u32,
-}
-
-/// The devices of the board that a VM gets, as its file may name them.
-fn devices(vm: &Vm) -> Vec<String> {
-    let paths = vm.devices.iter().map(|device| device.path.clone());
-    paths.chain(vm.functions.iter().map(AssignedFunction::name)).collect()
-}
-
-/// Returns the result for a file without faults, with its guesses and notes.
-fn describe(
-    file: &Path,
-    (system, map): (&System, &Placement),
-    notes: Vec<String>,
-    guessed: Vec<Guess>,
-) -> CheckedFile {
-    let vm = |vm: &Vm| CheckedVm {
-        name: vm.name.clone(),
-        cores: vm.cpus.iter().map(|core| core.0).collect(),
-        memory: vm
-            .memory
-            .iter()
-            .map(|RamPiece { base, size }| MemoryRecord {
-                base: format!("{:#x}", base.0),
-                bytes: size.0,
-            })
-            .collect(),
-        image: source(vm.image.source()),
-        initrd: vm.image.initrd().map(source),
-        devices: devices(vm),
-        expect: vm.expect.clone(),
-    };
-    let carried = system.timing.flows.iter().filter(|_| system.has_flows());
-    let flow = |(index, flow): (usize, &Flow)| CheckedFlow {
-        name: flow.name.clone(),
-        from: system.vms[flow.from].name.clone(),
-        to: receivers(system, flow),
-        cid: system.destination(index).0,
-        port: flow.port.unwrap_or(DEFAULT_PORT),
-    };
-    CheckedFile {
-        file: file.display().to_string(),
-        good: true,
-        faults: Vec::new(),
-        system: image::name(system),
-        platform: system.platform.name.clone(),
-        cores: system.cores_needed(),
-        console_core: system.hypervisor.console_core.0,
-        vms: system.vms.iter().map(vm).collect(),
-        flows: carried.enumerate().map(flow).collect(),
-        division: coloring::record(system, map),
-        placement: map.records(),
-        shared_cores: supplies(&system.timing).map_or_else(Vec::new, |supply| supply.cores),
-        guessed_images: guessed,
-        not_built: not_built(system),
-        notes,
-    }
-}
-
-/// The names of a flow's receivers.
-fn receivers(system: &System, flow: &Flow) -> Vec<String> {
-    flow.to.iter().map(|&to| system.vms[to].name.clone()).collect()
 }
 
 /// The address that each flow's sender connects to, and how both ends see their devices.

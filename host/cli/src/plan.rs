@@ -3,7 +3,6 @@
 use crate::{
     analyze::{headline, status},
     cargo::replace,
-    check::RefusedFile,
     environment::Environment,
     failure::{Failure, GOOD, Result},
     image, output,
@@ -19,7 +18,7 @@ use weir_analysis::{
     verdict::{Missing, Verdict},
 };
 use weir_model::{Faults, SystemFile};
-use weir_report::{paragraph, versioned};
+use weir_report::{check::RefusedFile, paragraph, versioned};
 
 /// Chooses what a system file leaves open: schedules of shared cores, colors, banks, memory budgets,
 /// DMA bandwidth and chunk. All its demands hold then, and best effort is left the most memory

@@ -8,11 +8,10 @@ use crate::{
         memory::MemoryCost,
     },
     build::BuiltImage,
-    check::{CheckedFile, RefusedFile},
     explain::Explained,
     plan::{Planned, Unplanned},
     reproduce::{AllReproduced, ExperimentRecord, PaperResultRecord},
-    simulate::{DramRun, SimulationRecord, Variant},
+    simulate::{DramRun, Variant},
 };
 use schemars::{JsonSchema, Schema, SchemaGenerator, generate::SchemaSettings};
 use serde_json::{Map, Value, json};
@@ -20,6 +19,7 @@ use std::{collections::BTreeMap, fmt::Write as _};
 use weir_experiments::{ExperimentReport, hypervisor::Figures};
 use weir_model::platform::PlatformRecord;
 use weir_report::{
+    check::{CheckedFile, RefusedFile},
     overheads::OverheadsRecord,
     trace::{
         curve::CurvesRecord,
@@ -29,6 +29,7 @@ use weir_report::{
 };
 use weir_runner::{calibrate::Calibrated, observe::ObservationRecord, report::RunReport};
 use weir_sched::vcpu::{VcpuAction, VcpuEvent, VcpuState};
+use weir_simulator::SimulationRecord;
 use weir_trace::{
     phases::Phase,
     record::{Accesses, Record, RecordKind},

@@ -6,7 +6,6 @@ use crate::{
     environment::Environment,
     failure::{Context, Failure, INTERRUPTED, Result},
     screen,
-    simulate::Shard,
 };
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -63,6 +62,32 @@ pub struct ReproduceArguments {
     /// Print the result as JSON.
     #[arg(long)]
     json: bool,
+}
+
+/// One nth of the experiments: each nth one from a place on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Shard {
+    place: usize,
+    count: usize,
+}
+
+impl Shard {
+    /// Reads `2/8`: the second of eight. The error is the suggestion.
+    fn parse(text: &str) -> std::result::Result<Self, String> {
+        let help = || "write I/N, like 2/8, with I from 1 to N".to_owned();
+        let (place, count) = text.split_once('/').ok_or_else(help)?;
+        let number = |text: &str| text.parse::<usize>().map_err(|_| help());
+        let (place, count) = (number(place)?, number(count)?);
+        if !(1..=count).contains(&place) {
+            return Err(help());
+        }
+        Ok(Self { place: place - 1, count })
+    }
+
+    /// Returns whether it has the experiment of this index.
+    const fn has(self, index: usize) -> bool {
+        index % self.count == self.place
+    }
 }
 
 /// An experiment in the list of them.
@@ -297,6 +322,15 @@ fn conclude(name: &str, judged: &Judged) -> Result {
 mod tests {
     use super::*;
     use weir_experiments::statement::{Paper, Relation};
+
+    #[test]
+    fn a_shard_has_each_nth_experiment() {
+        let second = Shard::parse("2/3").expect("a shard");
+        assert_eq!((0..8).filter(|index| second.has(*index)).collect::<Vec<_>>(), [1, 4, 7]);
+        for bad in ["0/8", "9/8", "1", "a/b", "1/0"] {
+            assert!(Shard::parse(bad).is_err(), "{bad}");
+        }
+    }
 
     #[test]
     fn a_statement_that_does_not_hold_ends_with_status_1() {

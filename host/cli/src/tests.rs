@@ -61,8 +61,6 @@ fn wrong_arguments_are_named() {
             ("simulate", "Usage: weir simulate"),
             ("simulate x.toml", "unrecognized subcommand 'x.toml'"),
             ("simulate dram x", "--memory <MEMORY>"),
-            ("simulate merge", "<FILE>..."),
-            ("simulate sweep x.toml", "--vary <KEY=VALUES>"),
             ("run x --for -1s", "write a number with its unit, such as 10s or 5ms"),
             ("observe x --record x --record-most 0", "0 is not in 1.."),
             ("analyze x --bandwidth 0MB/s", "nothing moves at 0 B/s"),
@@ -82,9 +80,6 @@ fn wrong_arguments_are_named() {
             ("simulate run x --for 2s", "write a time up to a second, like 5ms"),
             ("simulate run x --set seed", "write KEY=VALUE, like caches.l2_misses=2"),
             ("simulate run x --compare --output y", "'--compare' cannot be used with '--output"),
-            ("simulate sweep x --vary seed=1,1", "seed"),
-            ("simulate sweep x --shard 1/2", "--vary <KEY=VALUES>"),
-            ("simulate sweep x --vary seed=1 --vary seed=2", "--vary seed is there twice"),
             ("run x --image-file y --no-build", "'--image-file <IMAGE>' cannot be used with"),
             ("why flow", "`flow` needs a name: weir why flow NAME"),
             ("why run f", "run: a subject is `flow`, `task` or `budget`, and a name"),
@@ -112,8 +107,6 @@ fn no_call_overwrites_what_it_reads() {
             ("observe ~/system.toml --output ~/system.toml", again),
             ("calibrate ~/system.toml -o ~/system.toml", again),
             ("plan ~/system.toml -o ~/system.toml", again),
-            ("simulate sweep ~/system.toml --vary seed=1 --output ~/system.toml", again),
-            ("simulate merge ~/system.toml --output ~/system.toml", again),
         ],
     );
 }

@@ -73,7 +73,7 @@ pub use diagnostics::{
 pub use estimate::{ImageFile, ImageFiles, estimate};
 pub use fault::{Fault, FaultRecord, Faults, LabelRecord, Location, Style, TEXT_LIMIT};
 pub use files::{open_regular, read_regular, read_short, read_text};
-pub use load::SystemFile;
+pub use load::{SystemFile, edited};
 pub use object::Object;
 pub use pack::{HypervisorSize, Packed, Payload, pack};
 pub use place::{MapOwner, MapRecord, Placement, Row, Sizes, place, place_all};

@@ -7,7 +7,7 @@ use crate::resolve::Catalog;
 use crate::system::System;
 use crate::timing::facts::Timing;
 use std::path::{Path, PathBuf};
-use toml_edit::{DocumentMut, Item, TableLike, Value};
+use toml_edit::{DocumentMut, InlineTable, Item, TableLike, Value};
 
 /// A system file that was read and checked.
 ///
@@ -73,16 +73,9 @@ impl SystemFile {
         Self::parse(&self.path, text, &self.catalog)
     }
 
-    /// Returns the file with one value changed, checked again. Comments and the order of the file
-    /// stay.
+    /// Returns the file with one value changed, checked again.
     ///
-    /// `key` is a path of names with dots between them. A name selects a key of a table or, in a
-    /// list of tables, the table with that `name` (of `[[core]]`, with that `id`):
-    /// `flow.setpoints.period`, `vm.control.task.loop.deadline`, `dma.bandwidth`. `value` is a TOML
-    /// value; text that is no TOML value is a string, so that `5ms` and `"5ms"` are the same. A key
-    /// that is not there yet is added to its table. A table that is not there is not made: give it
-    /// whole, as in `with("vm.control.memory_budget", "{ required = \"100MB/s\" }")`, and a list of
-    /// tables as in `with("vm.control.task", "[{ name = \"loop\", .. }]")`.
+    /// `key` and `value` are as in [`edited`].
     ///
     /// ```
     /// use std::path::Path;
@@ -110,29 +103,7 @@ impl SystemFile {
     ///
     /// A path that leads nowhere, and everything that is wrong with the file after the change.
     pub fn with(&self, key: &str, value: &str) -> Result<Self, Faults> {
-        let wrong = |message: String, help: &str| {
-            let file = fault::file(&self.path, self.text.as_str());
-            let message = format!("file `{}`: {message}", self.path.display());
-            Faults(vec![Fault::new(Code::NoSuchKey, &file, 0..0, message).help(help)])
-        };
-        let help = "write the names of tables and of a key with dots between them, such as \
-                    `flow.NAME.period`";
-        let mut document: DocumentMut =
-            self.text.parse().map_err(|error| wrong(format!("cannot be edited: {error}"), help))?;
-        let no_table = || wrong(format!("has no table for `{key}`"), help);
-        let (tables, last) = key.rsplit_once('.').unwrap_or(("", key));
-        let names = tables.split('.').filter(|name| !name.is_empty());
-        let table = descend(document.as_table_mut(), names).ok_or_else(no_table)?;
-        let mut value: Value = value.trim().parse().unwrap_or_else(|_| Value::from(value));
-        match table.get_mut(last) {
-            Some(Item::Value(old)) => {
-                *value.decor_mut() = old.decor().clone();
-                *old = value;
-            }
-            Some(_) => return Err(no_table()),
-            None => _ = table.insert(last, Item::Value(value)),
-        }
-        self.with_text(&document.to_string())
+        self.with_text(&edited(&self.path, &self.text, &[(key, value)])?)
     }
 
     /// Returns the path of the file.
@@ -193,12 +164,61 @@ impl SystemFile {
     }
 }
 
-/// Follows names from a table to a table in it.
+/// Returns the text of a system file with values changed. Comments and the order of the file stay.
+/// The result is not checked. `path` is the name of the file in messages.
+///
+/// A key is a path of names with dots between them. A name selects a key of a table or, in a list
+/// of tables, the table with that `name` (of `[[core]]`, with that `id`): `flow.setpoints.period`,
+/// `vm.control.task.loop.deadline`, `dma.bandwidth`. A value is a TOML value; text that is no TOML
+/// value is a string, so that `5ms` and `"5ms"` are the same. A key or a table that is not there
+/// yet is added, except in a list of tables: give that whole, as in `vm.control.task` with
+/// `[{ name = "loop", .. }]`.
+///
+/// # Errors
+///
+/// A path that leads nowhere, and a text that is no TOML.
+pub fn edited<K: AsRef<str>, V: AsRef<str>>(
+    path: &Path,
+    text: &str,
+    values: &[(K, V)],
+) -> Result<String, Faults> {
+    let wrong = |message: String, help: &str| {
+        let file = fault::file(path, text);
+        let message = format!("file `{}`: {message}", path.display());
+        Faults(vec![Fault::new(Code::NoSuchKey, &file, 0..0, message).help(help)])
+    };
+    let help = "write the names of tables and of a key with dots between them, such as \
+                `flow.NAME.period`";
+    let mut document: DocumentMut =
+        text.parse().map_err(|error| wrong(format!("cannot be edited: {error}"), help))?;
+    for (key, value) in values {
+        let (key, value) = (key.as_ref(), value.as_ref());
+        let no_table = || wrong(format!("has no table for `{key}`"), help);
+        let (tables, last) = key.rsplit_once('.').unwrap_or(("", key));
+        let names = tables.split('.').filter(|name| !name.is_empty());
+        let table = descend(document.as_table_mut(), names).ok_or_else(no_table)?;
+        let mut value: Value = value.trim().parse().unwrap_or_else(|_| Value::from(value));
+        match table.get_mut(last) {
+            Some(Item::Value(old)) => {
+                *value.decor_mut() = old.decor().clone();
+                *old = value;
+            }
+            Some(_) => return Err(no_table()),
+            None => _ = table.insert(last, Item::Value(value)),
+        }
+    }
+    Ok(document.to_string())
+}
+
+/// Follows names from a table to a table in it, and adds the tables that are missing.
 fn descend<'a, 'b>(
     mut table: &'a mut dyn TableLike,
     mut names: impl Iterator<Item = &'b str>,
 ) -> Option<&'a mut dyn TableLike> {
     while let Some(name) = names.next() {
+        if !table.contains_key(name) && !matches!(name, "vm" | "flow" | "core" | "irq") {
+            table.insert(name, Item::Value(InlineTable::new().into()));
+        }
         table = match table.get_mut(name)? {
             Item::ArrayOfTables(tables) => {
                 let wanted = names.next()?;
@@ -226,6 +246,23 @@ mod tests {
     use super::*;
     use crate::timing::{DataPath, PathSource};
     use weir_units::Nanos;
+
+    #[test]
+    fn edits_add_tables_but_no_entries_of_lists() {
+        let text = "platform = \"zcu102\" # board\n[[vm]]\nname = \"b\"\n[[vm]]\nname = \"a\"\ncpus = [0]\n";
+        let edit = |key: &str, value: &str| edited("x.toml".as_ref(), text, &[(key, value)]);
+        let a = edit("vm.a.memory_budget.accesses", "9").expect("a budget");
+        let (head, a) = a.split_once("name = \"a\"").expect("a VM");
+        assert!(a.contains("memory_budget = { accesses = 9 }") && head.contains("# board"), "{a}");
+        for key in ["dma.bandwidth", "dram", "vm.b.colors"] {
+            let text = edit(key, "0-3").expect("a key");
+            assert!(text.contains("\"0-3\""), "{text}");
+        }
+        for nowhere in ["vm.c.colors", "flow.f.size", "vm.a.cpus.x", "vm.a.name.x"] {
+            let faults = edit(nowhere, "1").expect_err(nowhere);
+            assert_eq!(faults.0[0].code, Code::NoSuchKey);
+        }
+    }
 
     #[test]
     fn an_own_table_goes_before_the_platforms() {

@@ -3,7 +3,7 @@
 //! A run leaves its files in a directory ([`SUMMARY`], [`REPORT`] and [`trace::file::NAME`] among
 //! them). [`trace`] reads and writes its records, [`trace::curve`] computes arrival curves of
 //! memory accesses, [`overheads`] the duration of each phase of a packet. [`coloring`] shows which
-//! VM has which page classes. [`why`] explains where the time of a packet or a period went.
+//! VM has which page classes. [`check`] is the check of a system. [`why`] explains where the time of a packet or a period went.
 //! [`TextTable`] and [`Picture`] are for all reports.
 //!
 //! # Examples
@@ -15,6 +15,7 @@
 //! ```
 
 pub mod board_file;
+pub mod check;
 pub mod coloring;
 mod figure;
 mod json;

@@ -352,6 +352,24 @@ impl Hierarchy {
         self.l2.iter().map(Cache::stats)
     }
 
+    /// Returns how many lines the second level can hold; 0 without one.
+    #[must_use]
+    pub fn l2_capacity(&self) -> u64 {
+        self.l2.iter().map(|cache| cache.config().size.0 / cache.config().line.0).sum()
+    }
+
+    /// Returns how many lines of each owner the second level holds, for owners below `owners`.
+    #[must_use]
+    pub fn l2_lines(&self, owners: usize) -> Vec<u64> {
+        let mut lines = vec![0; owners];
+        for line in self.l2.iter().flat_map(Cache::lines) {
+            if let Some(lines) = lines.get_mut(usize::from(line.owner.0)) {
+                *lines += 1;
+            }
+        }
+        lines
+    }
+
     /// Counts of the DRAM's banks, if there are address functions. A line that is written back
     /// counts for its own owner, not for the one that evicted it: it goes to a row of that owner's
     /// memory.

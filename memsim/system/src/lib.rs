@@ -6,7 +6,8 @@
 //! same code that the hypervisor runs. [`run()`] lets time pass, from event to event.
 //!
 //! A run depends on its [`SimulatedBoard`], its [`Span`] and nothing else: the same ones give the
-//! same [`Outcome`].
+//! same [`Outcome`]. [`Simulation`] makes both from a checked system and also runs each VM alone;
+//! [`SimulationRecord`] is its result as JSON has it.
 #![forbid(unsafe_code)]
 
 mod board;
@@ -22,6 +23,7 @@ pub mod memory;
 mod outcome;
 mod program;
 mod run;
+mod simulation;
 mod trace;
 mod vm;
 
@@ -31,5 +33,14 @@ pub use flows::FlowOutcome;
 pub use histogram::{Distribution, LatencyHistogram};
 pub use jobs::JobsOutcome;
 pub use memory::{MemoryError, MemoryModel};
-pub use outcome::{BudgetOutcome, Outcome, TbuOutcome, VmOutcome, WorkMark};
+pub use outcome::{BudgetOutcome, Outcome, SecondLevel, TbuOutcome, VmOutcome, WorkMark};
 pub use run::{Span, run, run_to, run_until, run_until_each};
+pub use simulation::{
+    Alone, LINE, MOST_OF_A_CURVE, SameWork, Simulated, Simulation, SimulationRecord, Values,
+    arrival_curve, max_latency_ns, within_bound,
+};
+
+/// The examples of the page on scripts.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/how-to/script.md")]
+mod script {}

@@ -127,6 +127,34 @@ pub struct TbuOutcome {
     pub evictions: Vec<Vec<u64>>,
 }
 
+/// The contents of the second level.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SecondLevel {
+    /// The lines that it can hold; 0 without one.
+    pub capacity: u64,
+    /// The lines of each VM in it when the measurement interval began and when it ended.
+    pub lines: Vec<[u64; 2]>,
+}
+
+/// A VM whose lines grow by more than one in so many of the second level's has not filled it yet.
+const SETTLED: u64 = 20;
+
+impl SecondLevel {
+    /// Returns the VM, of those that `is_steady` returns true for, whose lines grew the most during
+    /// the measurement interval; none if no VM's grew by more than a twentieth of what the second
+    /// level can hold.
+    ///
+    /// While a cache fills, nothing is evicted from it and little is written back. Therefore the
+    /// figures of a run that ends before depend on its length, and on how fast a budget lets a VM
+    /// fill the cache.
+    #[must_use]
+    pub fn filling(&self, is_steady: impl Fn(usize) -> bool) -> Option<usize> {
+        let grown = |&vm: &usize| self.lines[vm][1].saturating_sub(self.lines[vm][0]);
+        let most = (0..self.lines.len()).filter(|vm| is_steady(*vm)).max_by_key(grown)?;
+        (grown(&most) * SETTLED > self.capacity).then_some(most)
+    }
+}
+
 /// The result of a run, without its warm-up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
@@ -137,6 +165,8 @@ pub struct Outcome {
     /// Waiting time of each VM's lines, by the owner that they waited for; owners are the VMs by
     /// index.
     pub waits: Waits,
+    /// The contents of the second level.
+    pub l2: SecondLevel,
     /// Lines of the second level that the row's VM evicted from the column's VM.
     pub evictions: Vec<Vec<u64>>,
     /// Rows of DRAM banks of the column's VM that the row's VM closed.

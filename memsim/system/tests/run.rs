@@ -59,6 +59,28 @@ fn colors_stop_evictions_by_three_writers() {
     assert!(neither.waits.get(Owner(0), Owner(1)) > neither.waits.get(Owner(0), Owner(0)));
 }
 
+/// While the L2 fills, the writers take free lines, and the walk loses none. In a longer run they evict
+/// it.
+#[test]
+fn a_run_in_which_the_caches_still_fill_is_too_short() {
+    let memory = memory(&[]);
+    let budget = "workload = { kind = \"write\", size = \"1MiB\" }\n\
+                  memory_budget = { accesses = 60, period = \"30us\" }";
+    let walk = "workload = { kind = \"latency\", size = \"192KiB\" }";
+    let vms = [vm("walk", "[0]", "0-3", walk), vm("writers", "[1, 2, 3]", "4-13", budget)];
+    let board = board(&vms, &memory).undivided();
+    let after = |us: u64| {
+        let span = Span { warm_up: Nanos(us * 1000), length: Nanos(1_000_000), seed: 1 };
+        run(&board, span).unwrap()
+    };
+    let (short, settled) = (after(1000), after(8000));
+    assert_eq!(short.l2.filling(|_| true), Some(1), "{:?}", short.l2);
+    assert_eq!(short.l2.filling(|vm| vm == 0), None, "{:?}", short.l2);
+    assert_eq!(settled.l2.filling(|_| true), None, "{:?}", settled.l2);
+    assert_eq!(short.evictions[1][0], 0);
+    assert!(settled.evictions[1][0] > 100, "{:?}", settled.evictions);
+}
+
 #[test]
 fn only_a_budget_helps_against_few_miss_registers() {
     let memory = memory(&[("caches.l2_misses", "2"), ("caches.l2_write_buffers", "2")]);

@@ -16,6 +16,7 @@ mod process;
 #[path = "../../programs.rs"]
 mod programs;
 mod progress;
+mod python;
 mod report;
 mod stages;
 
@@ -95,6 +96,8 @@ enum Stage {
     Unit,
     /// Integration tests, most of them of whole systems in QEMU
     Qemu,
+    /// The Python package: types, tests, and notebooks
+    Python,
     /// The hypervisor with each optional part alone links; no lint in the clock for AArch64. Only
     /// if it is named, such as each night
     Parts,
@@ -102,7 +105,8 @@ enum Stage {
 
 impl Stage {
     /// The stages of a run that names none.
-    const USUAL: [Self; 5] = [Self::Format, Self::Clippy, Self::Doc, Self::Unit, Self::Qemu];
+    const USUAL: [Self; 6] =
+        [Self::Format, Self::Clippy, Self::Doc, Self::Unit, Self::Qemu, Self::Python];
 
     fn name(self) -> &'static str {
         match self {
@@ -111,6 +115,7 @@ impl Stage {
             Self::Doc => "doc",
             Self::Unit => "unit",
             Self::Qemu => "qemu",
+            Self::Python => "python",
             Self::Parts => "parts",
         }
     }

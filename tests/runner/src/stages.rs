@@ -6,7 +6,7 @@ use crate::{
     coverage, layers, libtest, losses, names,
     pool::{self, Job},
     process::{self, End},
-    programs, progress,
+    programs, progress, python,
     report::{Case, Outcome, StageReport, log_tail},
 };
 use std::{
@@ -42,6 +42,7 @@ pub fn run(stage: Stage, context: &Context) -> io::Result<StageReport> {
         Stage::Parts => commands(parts(context)?, stage, context, &log, &mut report)?,
         Stage::Unit => unit(context, &log, &mut report)?,
         Stage::Qemu => qemu(context, &log, &mut report)?,
+        Stage::Python => python(context, &log, &mut report)?,
     }
     report.took = started.elapsed();
     report.interrupted = process::interrupted();
@@ -334,6 +335,32 @@ fn qemu(context: &Context, log: &File, report: &mut StageReport) -> io::Result<(
         fs::write(file, format!("{losses:#}\n"))?;
     }
     Ok(())
+}
+
+/// Builds the Python package in an environment of its own, and checks its types and tests it there.
+fn python(context: &Context, log: &File, report: &mut StageReport) -> io::Result<()> {
+    if let Some(reason) = python::unusable() {
+        report.note = Some(format!("not applicable: {reason}"));
+        report.cases.push(whole(Outcome::NotApplicable(reason)));
+        return Ok(());
+    }
+    // Tests run systems. The stage qemu has built the command in the same way.
+    let built = build(context, Stage::Python, &[], &["--test", "end-to-end"], log, report)?;
+    let Some(weir) = built.weir else { return Ok(()) };
+    progress::show("python", "");
+    let environment = python::Environment::of(&context.root)?;
+    let mut all = environment.commands();
+    let mut develop = environment.program("maturin");
+    develop.args(["develop", "--quiet", "--locked"]);
+    let mut types = environment.program("mypy");
+    let mut tests = environment.program("pytest");
+    tests.args(["-q", "--color=no", "--durations=5"]).env("WEIR_PROGRAM", weir);
+    if let Some(only) = &context.only {
+        tests.args(["-k", only]);
+    }
+    types.arg("--no-color-output");
+    all.extend([develop, types, tests]);
+    commands(all, Stage::Python, context, log, report)
 }
 
 /// Returns the names of a binary's tests.

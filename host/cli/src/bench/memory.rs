@@ -8,7 +8,7 @@ use crate::{
     failure::{Context, Failure, INTERRUPTED, Result},
     progress::Spinner,
     run::options,
-    screen, simulate,
+    screen,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -22,7 +22,7 @@ use std::{
 use weir_model::{System, platform::Machine};
 use weir_report::table;
 use weir_runner::{Run, RunOptions, SilentConsole, watch_signals};
-use weir_simulator::Span;
+use weir_simulator::{Simulation, Span};
 use weir_units::Nanos;
 
 /// The columns of the table, on the terminal and in the documentation.
@@ -145,7 +145,9 @@ fn cost(file: &Path, memory: &str, writers: u64, environment: &Environment) -> R
     // The simulator takes the board of the memory, as the numbers of DRAM banks must agree.
     let options = build::BuildOptions { platform: Some(memory.to_owned()), ..Default::default() };
     let modeled = build::checked(file, &options, Machine::Board, false, environment)?;
-    let simulated = simulate::outcome(&modeled, memory, SPAN)?;
+    let simulation = Simulation::new(&modeled, Some(memory), &[], SPAN);
+    let simulated = simulation.and_then(|simulation| simulation.simulate(&simulation.board));
+    let simulated = simulated.map_err(|error| Failure::system(error.0))?;
     let walk = simulated.vms.first().map_or(0, |vm| vm.latency.mean().0);
     let endless = checked(system(writers, 1 << 30))?;
     let misses = speed(&endless, Some(memory), &TIMES, environment)?;

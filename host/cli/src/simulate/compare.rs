@@ -1,17 +1,13 @@
 //! What colors and budgets do: the system with both, with either, with neither.
 
-use super::{
-    result::{Alone, SameWork},
-    system::Simulation,
-    tables::ns,
-};
+use super::{failed, tables::ns, warn};
 use crate::{failure::Result, screen};
 use rayon::prelude::*;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::io::Write;
 use weir_report::table;
-use weir_simulator::{Outcome, SimulatedBoard, VmOutcome};
+use weir_simulator::{Alone, Outcome, SameWork, SimulatedBoard, Simulation, VmOutcome};
 
 /// A variant of the system.
 #[derive(Serialize, Deserialize, JsonSchema)]
@@ -57,10 +53,11 @@ fn simulate(simulation: &Simulation) -> Result<Variants> {
     ];
     let outcomes = variants
         .par_iter()
-        .map(|(name, board)| Ok((*name, simulation.simulate(board)?)))
+        .map(|(name, board)| Ok((*name, simulation.simulate(board).map_err(failed)?)))
         .collect::<Result<Vec<_>>>()?;
-    let alone =
-        simulation.alone(&outcomes.iter().map(|(_, outcome)| outcome).collect::<Vec<_>>())?;
+    let all: Vec<_> = outcomes.iter().map(|(_, outcome)| outcome).collect();
+    warn(all.iter().find_map(|outcome| simulation.too_short(outcome)).as_ref())?;
+    let alone = simulation.alone(&all).map_err(failed)?;
     Ok((outcomes, alone))
 }
 

@@ -1,13 +1,12 @@
 //! A run's pictures.
 
-use super::result::{LINE, Simulated, arrival_curve};
 use crate::failure::{Context, Result};
 use std::{
     fs,
     path::{Path, PathBuf},
 };
 use weir_report::Picture;
-use weir_simulator::{Outcome, VmOutcome};
+use weir_simulator::{LINE, Outcome, Simulated, VmOutcome, arrival_curve};
 
 /// The files that [`write()`] may write.
 const BANDWIDTH: &str = "bandwidth.svg";

@@ -3,23 +3,23 @@
 mod compare;
 mod dram;
 mod draw;
-mod json;
-mod result;
-mod sweep;
-mod system;
 mod tables;
 #[cfg(test)]
 mod tests;
-mod values;
 
-pub use self::{compare::Variant, dram::DramRun, json::SimulationRecord, system::outcome};
-use crate::{environment::Environment, failure::Result, output, screen};
+pub use self::{compare::Variant, dram::DramRun};
+use crate::{
+    environment::Environment,
+    failure::{Failure, Result},
+    image, screen,
+};
 use std::{
     io::Write as _,
     path::{Path, PathBuf},
 };
-use sweep::Axis;
-pub use sweep::Shard;
+use weir_model::{Faults, System, check_text, edited, platform::Machine};
+use weir_report::paragraph;
+use weir_simulator::{Simulation, SimulationError, SimulationRecord, Span, Values};
 use weir_units::Nanos;
 
 /// Simulates a system on a timing model of its board's caches and DRAM.
@@ -31,7 +31,7 @@ use weir_units::Nanos;
 #[command(
     subcommand_required = true,
     arg_required_else_help = true,
-    after_help = "Examples:\n  weir simulate run tests/systems/simulate-isolation.toml\n  weir simulate sweep system.toml --vary seed=1,2,3 --output points.jsonl\n  weir simulate merge part-1.jsonl part-2.jsonl --output points.jsonl\n  weir simulate dram requests.txt --memory ddr4-2400 --json\n\nExit status: 0 good, 1 the system, trace or memory file is at fault, 2 the call is."
+    after_help = "Examples:\n  weir simulate run tests/systems/simulate-isolation.toml\n  weir simulate dram requests.txt --memory ddr4-2400 --json\n\nMany simulations with other values: weir.sweep of the Python package\n\nExit status: 0 good, 1 the system, trace or memory file is at fault, 2 the call is."
 )]
 pub struct SimulateArguments {
     #[command(subcommand)]
@@ -41,8 +41,6 @@ pub struct SimulateArguments {
 #[derive(Debug, clap::Subcommand)]
 enum Verb {
     Run(SimulateRunArguments),
-    Sweep(SweepArguments),
-    Merge(MergeArguments),
     Dram(DramArguments),
 }
 
@@ -73,18 +71,11 @@ struct Model {
     seed: u64,
 }
 
-impl Model {
-    /// The files that are read.
-    fn inputs(&self) -> impl Iterator<Item = &Path> {
-        [self.system.as_path()].into_iter().chain(self.memory.as_deref().map(Path::new))
-    }
-}
-
 /// Simulates one system.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
         weir simulate run tests/systems/simulate-isolation.toml\n  \
-        weir simulate run tests/systems/simulate-isolation.toml --compare\n  \
+        weir simulate run tests/systems/simulate-isolation.toml --warm-up 7ms --compare\n  \
         weir simulate run tests/systems/simulate-isolation.toml --output plots")]
 struct SimulateRunArguments {
     #[command(flatten)]
@@ -100,41 +91,6 @@ struct SimulateRunArguments {
     /// Print the result as JSON.
     #[arg(long)]
     json: bool,
-}
-
-/// Simulates all combinations of several values of keys, on all cores.
-///
-/// Prints each point as a line of JSON, in the order of the grid.
-#[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  \
-        weir simulate sweep system.toml --vary seed=1,2,3\n  \
-        weir simulate sweep system.toml --vary caches.l2_misses=2,4 --vary seed=1,2 --shard 1/4 \
-        -o part-1.jsonl")]
-struct SweepArguments {
-    #[command(flatten)]
-    model: Model,
-    /// A key with several values, as for --set; may be given several times.
-    #[arg(long, value_name = "KEY=VALUES", value_parser = Axis::parse, required = true)]
-    vary: Vec<Axis>,
-    /// Only each Nth point of the sweep, from the Ith on.
-    #[arg(long, value_name = "I/N", value_parser = Shard::parse)]
-    shard: Option<Shard>,
-    /// Append the lines to this file. A sweep continues a file that an earlier call has left.
-    #[arg(short, long, value_name = "FILE")]
-    output: Option<PathBuf>,
-}
-
-/// Joins the files that the shards of a sweep wrote.
-#[derive(Debug, clap::Args)]
-#[command(after_help = "Example:\n  \
-        weir simulate merge part-1.jsonl part-2.jsonl --output points.jsonl")]
-struct MergeArguments {
-    /// The files of all shards.
-    #[arg(required = true, value_name = "FILE")]
-    files: Vec<PathBuf>,
-    /// Write the lines to this file instead of standard output.
-    #[arg(short, long, value_name = "FILE")]
-    output: Option<PathBuf>,
 }
 
 /// Runs a trace of DRAM requests on a bare DRAM.
@@ -175,14 +131,6 @@ fn time(text: &str) -> std::result::Result<Nanos, String> {
 pub fn run(arguments: &SimulateArguments, environment: &Environment) -> Result {
     match &arguments.verb {
         Verb::Run(arguments) => simulate(arguments, environment),
-        Verb::Sweep(arguments) => {
-            output::check(arguments.output.as_deref(), arguments.model.inputs())?;
-            sweep::run(arguments, environment)
-        }
-        Verb::Merge(MergeArguments { files, output }) => {
-            output::check(output.as_deref(), files)?;
-            sweep::merge(files, output.as_deref())
-        }
         Verb::Dram(DramArguments { trace, memory, values, json }) => {
             dram::run(trace, memory, values, *json)
         }
@@ -190,17 +138,17 @@ pub fn run(arguments: &SimulateArguments, environment: &Environment) -> Result {
 }
 
 fn simulate(arguments: &SimulateRunArguments, environment: &Environment) -> Result {
-    let model = &arguments.model;
-    let simulation = system::Simulation::new(model, &model.values, environment)?;
+    let simulation = simulation(&arguments.model, environment)?;
     if arguments.compare {
         return compare::run(&simulation, arguments.json);
     }
-    let result = simulation.together_and_alone()?;
+    let result = simulation.together_and_alone().map_err(failed)?;
+    warn(result.too_short.as_ref())?;
     let directory = arguments.output.as_deref();
     let files = directory.map_or(Ok(Vec::new()), |directory| draw::write(directory, &result))?;
     let mut out = screen::stdout();
     if arguments.json {
-        let mut all = json::describe(&result);
+        let mut all = SimulationRecord::of(&result);
         if directory.is_some() {
             all.files = Some(files.iter().map(|file| file.display().to_string()).collect());
         }
@@ -212,4 +160,46 @@ fn simulate(arguments: &SimulateRunArguments, environment: &Environment) -> Resu
         }
     }
     Ok(())
+}
+
+/// Reads the system and finds its memory.
+fn simulation(model: &Model, environment: &Environment) -> Result<Simulation> {
+    let Model { system: file, memory, values, length, warm_up, seed } = model;
+    let values = Values::new(values).map_err(Failure::call)?;
+    let reported = |faults: &Faults| {
+        screen::say(format_args!("{faults}"));
+        Failure::reported(image::exit_status(faults))
+    };
+    let system = load(file, &values, environment)?.map_err(|faults| reported(&faults))?;
+    let seed = values.seed.unwrap_or(*seed);
+    let span = Span { warm_up: *warm_up, length: *length, seed };
+    Simulation::new(&system, memory.as_deref(), &values.memory, span).map_err(failed)
+}
+
+/// Reads and checks the system with other values for some of its keys.
+fn load(
+    file: &Path,
+    values: &Values,
+    environment: &Environment,
+) -> Result<std::result::Result<System, Faults>> {
+    if values.system.is_empty() {
+        return Ok(image::load(file, None, Machine::Board, environment));
+    }
+    let text = weir_model::read_text(file, weir_model::TEXT_LIMIT)
+        .map_err(|error| Failure::call(format!("cannot read {}: {error}", file.display())))?;
+    let catalog = image::catalog(environment);
+    Ok(edited(file, &text, &values.system).and_then(|text| check_text(file, &text, &catalog)))
+}
+
+/// Warns that a run is too short, if there is a reason.
+fn warn(too_short: Option<&String>) -> Result {
+    if let Some(why) = too_short {
+        write!(screen::stderr(), "{}", paragraph("warning: too short: ", why))?;
+    }
+    Ok(())
+}
+
+/// Returns the failure of a system that can't be simulated.
+fn failed(error: SimulationError) -> Failure {
+    Failure::system(error.0)
 }

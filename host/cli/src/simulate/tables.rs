@@ -1,14 +1,14 @@
 //! A run's tables.
 
-use super::result::{
-    MOST_OF_A_CURVE, SameWork, Simulated, arrival_curve, max_latency_ns, within_bound,
-};
 use crate::failure::Result;
 use std::io::Write;
 use weir_analysis::verdict::Verdict;
 use weir_memory::Owner;
 use weir_report::table;
-use weir_simulator::{BudgetOutcome, JobsOutcome, Outcome, VmOutcome};
+use weir_simulator::{
+    BudgetOutcome, JobsOutcome, MOST_OF_A_CURVE, Outcome, SameWork, Simulated, VmOutcome,
+    arrival_curve, max_latency_ns, within_bound,
+};
 
 /// Prints what a run came to.
 pub fn tables(out: &mut impl Write, result: &Simulated) -> Result {

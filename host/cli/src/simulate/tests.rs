@@ -1,8 +1,6 @@
 //! Simulations as `weir simulate` makes them.
 
-use super::{
-    SimulateRunArguments, compare, dram, draw, json, result::Simulated, system::Simulation, tables,
-};
+use super::{SimulateRunArguments, compare, dram, draw, tables};
 use crate::{
     environment::Environment,
     failure::{CALL, Result, SYSTEM},
@@ -13,6 +11,7 @@ use std::{
     fs,
     path::{Path, PathBuf},
 };
+use weir_simulator::{Simulated, Simulation, SimulationRecord};
 
 #[path = "../../../../tests/checkout.rs"]
 mod checkout;
@@ -27,7 +26,7 @@ struct Call {
 fn simulation(file: &str, options: &str) -> Result<Simulation> {
     let arguments = ["run", file].into_iter().chain(options.split_whitespace());
     let model = Call::try_parse_from(arguments).expect("a call").arguments.model;
-    Simulation::new(&model, &model.values, &Environment::find())
+    super::simulation(&model, &Environment::find())
 }
 
 fn simulated(file: &str, options: &str) -> Simulated {
@@ -36,7 +35,7 @@ fn simulated(file: &str, options: &str) -> Simulated {
 }
 
 fn described(file: &str, options: &str) -> Value {
-    json!(json::describe(&simulated(file, options)))
+    json!(SimulationRecord::of(&simulated(file, options)))
 }
 
 fn table(file: &str, options: &str) -> String {
@@ -112,7 +111,7 @@ fn the_ready_examples_show_their_claims() {
     };
     let slowdown = |variant: &Value| variant["vms"][0]["slowdown"].as_f64().unwrap();
     let evicted = |variant: &Value| variant["evicted_of_others"][1].as_u64().unwrap();
-    let all = variants("simulate-isolation", "");
+    let all = variants("simulate-isolation", "--warm-up 7ms");
     // The tutorial's table.
     let published = include_str!("../../../../docs/results/simulate-isolation.json");
     let mut published: Vec<Value> = serde_json::from_str(published).unwrap();

@@ -2,7 +2,8 @@
 
 use super::{Run, Span};
 use crate::{
-    LatencyHistogram, Outcome, TbuOutcome, VmOutcome, WorkMark, jobs::Jobs, master::Master,
+    LatencyHistogram, Outcome, SecondLevel, TbuOutcome, VmOutcome, WorkMark, jobs::Jobs,
+    master::Master,
 };
 use weir_memory::{Owner, Picos, hierarchy::CoreTraffic, system::Waits};
 use weir_units::Nanos;
@@ -15,6 +16,8 @@ pub(super) struct Counts {
     /// The traffic of each core.
     traffic: Vec<CoreTraffic>,
     waits: Waits,
+    /// The lines of each VM in the second level.
+    l2_lines: Vec<u64>,
     evictions: Vec<Vec<u64>>,
     closed: Vec<Vec<u64>>,
     blocked: u64,
@@ -42,6 +45,7 @@ impl Run<'_> {
             dma_delays: (0..).take(owners).map(delay).collect(),
             traffic: self.cores.iter().map(|core| hierarchy.traffic()[core.number]).collect(),
             waits: self.memory.waits().clone(),
+            l2_lines: hierarchy.l2_lines(owners),
             evictions,
             closed,
             blocked: self.memory.blocked().map(|time| time.0).sum(),
@@ -151,6 +155,10 @@ impl Run<'_> {
             vms,
             flows: self.moving.map_or_else(Vec::new, |moving| moving.finish(end)),
             waits: counts.waits.since(&begun.waits),
+            l2: SecondLevel {
+                capacity: self.memory.hierarchy().l2_capacity(),
+                lines: begun.l2_lines.into_iter().zip(counts.l2_lines).map(Into::into).collect(),
+            },
             evictions: minus(counts.evictions, &begun.evictions),
             closed: minus(counts.closed, &begun.closed),
             tbus: counts.tbus.into_iter().zip(&begun.tbus).map(|(n, t)| n.since(t)).collect(),
