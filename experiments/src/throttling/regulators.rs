@@ -384,9 +384,9 @@ fn compensation(lab: &Lab<'_>, bar: &CountBar, findings: &mut Findings) -> Resul
             places.rotate_left(least);
         }
         findings.add_line(&format!(
-            "compensation: next to a critical VM that leaves its budget unused, the interferer gets \
-             {on:.1} lines a period instead of {off:.1}; in the periods of a window of {window}: \
-             {places:?}"
+            "compensation: next to a critical VM that leaves its budget unused, the interferer \
+             gets {on:.1} lines a period instead of {off:.1}; in the periods of a window of \
+             {window}: {places:?}"
         ));
         let most = used.iter().max().copied().unwrap_or(0);
         let compensated = Compensated {

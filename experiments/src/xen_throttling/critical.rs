@@ -4,7 +4,7 @@
 //! Figures 5 and 6, and the period is assumed. It prints no time of a program alone either.
 
 use super::{ASSUMED_PERIOD_US, BUDGET_MB_PER_S, Budget, MEMORY_MB_PER_MS, PAPER, Program, Runs};
-use super::{PROGRAMS, WEIR, board_of, seeds, with_band};
+use super::{MB_PER_S, PROGRAMS, WEIR, board_of, seeds, with_band};
 use crate::memory::{Spread, each_by_seed};
 use crate::{
     ExperimentOutcome, ExperimentRequest, figures,
@@ -71,8 +71,8 @@ fn points(quick: bool) -> Vec<Point> {
 }
 
 impl Point {
-    /// The number of jobs for each seed, and the accesses of a job: of mcf more than three periods, so
-    /// that jobs meet different numbers of the other program's bursts, and of the others a pass
+    /// The number of jobs for each seed, and the accesses of a job: of mcf more than three periods,
+    /// so that jobs meet different numbers of the other program's bursts, and of the others a pass
     /// through all phases.
     fn jobs(self) -> (u64, u64) {
         let is_figures = self.budget == Some(BUDGET_MB_PER_S);
@@ -161,10 +161,10 @@ pub fn critical(request: &ExperimentRequest) -> Result<ExperimentOutcome> {
     })
 }
 
-const NOTES: &str = "Mean of all jobs of all seeds with the least and the greatest, in times of the \
-                     program alone. Assumed: the budget, which the paper prints for Figures 5 and \
-                     6,\nand that mcf alone takes 11.4 s / 1.09: the longest time after which a job \
-                     that is slower by 9 % keeps its deadline.\n";
+const NOTES: &str = "Mean of all jobs of all seeds with the least and the greatest, in times of \
+                     the program alone. Assumed: the budget, which\nthe paper prints for Figures 5 \
+                     and 6, and that mcf alone takes 11.4 s / 1.09: the longest time after which a \
+                     job\nthat is slower by 9 % keeps its deadline.\n";
 
 fn text(CriticalFigures { times }: &CriticalFigures) -> String {
     let mut rows = table(["critical", "next to", "its MB/s", "jobs", "time, alone = 1"]);
@@ -227,13 +227,13 @@ fn stated(quick: bool, measured: &Measured) -> Vec<Statement> {
             "mcf next to {name} with a budget is slower than alone by 9 % at most, on average"
                 => AtMost(WITHIN), [its.mean - 1.0];
             FIGURE_4, "deadline-{id}",
-            "the longest of all jobs of mcf (200 with ten seeds) next to {name} with a budget keeps the deadline, if \
-             mcf takes 11.4 s / 1.09 alone"
+            "the longest of all jobs of mcf (200 with ten seeds) next to {name} with a budget \
+             keeps the deadline, if mcf takes 11.4 s / 1.09 alone"
                 => AtMost(DEADLINE_S), [its.most * DEADLINE_S / (1.0 + WITHIN)], "s";
         ]);
     }
     // One line of 64 B at 3 MB/ms for each of the budget's accesses.
-    let assumed = BUDGET_MB_PER_S as f64 / (MEMORY_MB_PER_MS * 1000.0);
+    let assumed = MB_PER_S / (MEMORY_MB_PER_MS * 1000.0);
     let lbm = free(Program::Mcf, Program::Lbm);
     all.extend(statements![
         FIGURE_4, "pessimistic",

@@ -1,9 +1,9 @@
-//! xen-throttling, section IV: a critical VM and a throttled one, each with a program of a benchmark
-//! suite, on a model of the paper's machine.
+//! xen-throttling, section IV: a critical VM and a throttled one, each with a program of a
+//! benchmark suite, on a model of the paper's machine.
 //!
 //! The programs are profiles: what the paper prints about them, and assumptions where it prints
-//! nothing. Its experiments count accesses to the memory, so that here a budget counts lines that are
-//! brought in and written back.
+//! nothing. Its experiments count accesses to the memory, so that here a budget counts lines that
+//! are brought in and written back.
 
 pub(crate) mod bandwidth;
 pub(crate) mod compensation;
@@ -28,6 +28,8 @@ const LINE: f64 = 64.0;
 /// The bandwidth of the throttled VM and its period, where the paper prints them (Figures 5 and 6).
 const BUDGET_MB_PER_S: u64 = 91;
 const PERIOD_US: u64 = 10_000;
+#[expect(clippy::cast_precision_loss, reason = "a small constant")]
+const MB_PER_S: f64 = BUDGET_MB_PER_S as f64;
 /// The period where the paper prints none (Figures 4, 7 and 8), which is assumed: a shorter one, so
 /// that many of them can be simulated.
 const ASSUMED_PERIOD_US: u64 = 1_000;
@@ -68,8 +70,9 @@ struct Phase {
     stream: bool,
 }
 
-/// 403.gcc: 0.5 MB/ms on average, and at most 1.3 in 1 ms (section IV-B, Figure 5). Fitted to these:
-/// the gaps, and the share of the two phases. Assumed: the length of the phases, the share of writes.
+/// 403.gcc: 0.5 MB/ms on average, and at most 1.3 in 1 ms (section IV-B, Figure 5). Fitted to
+/// these: the gaps, and the share of the two phases. Assumed: the length of the phases, the share
+/// of writes.
 const GCC: [Phase; 2] = [
     Phase { accesses: 28_000, gap_ns: 64, writes: 30, stream: true },
     Phase { accesses: 14_700, gap_ns: 357, writes: 30, stream: true },
@@ -80,8 +83,8 @@ const GCC: [Phase; 2] = [
 const GCC_PASSES: usize = 6;
 const GCC_IDLE: Phase = Phase { accesses: 1268, gap_ns: 100_000, writes: 0, stream: true };
 
-/// 429.mcf follows pointers: each access waits for the one before, so that its rate follows from the
-/// latency of the memory. Assumed: all of it. The paper says that its rate is moderate.
+/// 429.mcf follows pointers: each access waits for the one before, so that its rate follows from
+/// the latency of the memory. Assumed: all of it. The paper says that its rate is moderate.
 const MCF: [Phase; 1] = [Phase { accesses: 100_000, gap_ns: 1, writes: 20, stream: false }];
 
 /// 459.GemsFDTD. Assumed: a rate between those of mcf and of lbm, as Figure 3 has no numbers.
@@ -159,7 +162,8 @@ impl Program {
             // Writing to a string does not fail.
             let _ = write!(
                 text,
-                "{{ accesses = {accesses}, order = \"{order}\", gap = \"{gap_ns}ns\", writes = {writes} }}, "
+                "{{ accesses = {accesses}, order = \"{order}\", gap = \"{gap_ns}ns\", \
+                 writes = {writes} }}, "
             );
         }
         text.push_str("] }\n");
