@@ -234,7 +234,7 @@ impl Tally {
                 lost: counts.lost,
                 observed_max_ns: counts.observed_max_ns,
                 late: counts.late,
-                latency_ns: (counts.packets > 0).then(|| Latency {
+                latency_ns: (counts.packets > 0).then_some(Latency {
                     min: counts.least_ns,
                     p50: None,
                     p99: None,
