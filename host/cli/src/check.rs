@@ -108,7 +108,7 @@ pub fn run(arguments: &CheckArguments, environment: &Environment) -> Result {
                 results.push(serde_json::to_value(described).unwrap_or_default());
             }
             Ok((system, placement, notes)) => {
-                writeln!(out, "{}: good, for {}", file.display(), system.platform.name)?;
+                writeln!(out, "{}: good, for {}", file.display(), system.platform().name)?;
                 writeln!(out, "{}", vms(&system))?;
                 if system.has_flows() {
                     writeln!(out, "{}", flows(&system))?;
@@ -121,7 +121,7 @@ pub fn run(arguments: &CheckArguments, environment: &Environment) -> Result {
                 for refused in not_built(&system) {
                     writeln!(out, "`weir build` and `weir run` refuse it: {refused}\n")?;
                 }
-                if let Some(supply) = supplies(&system.timing) {
+                if let Some(supply) = supplies(&system) {
                     write!(out, "{}", render::time(&supply))?;
                 }
                 for note in notes {
@@ -288,7 +288,7 @@ fn describe(
         devices: devices(vm),
         expect: vm.expect.clone(),
     };
-    let carried = system.timing.flows.iter().filter(|_| system.has_flows());
+    let carried = system.flows.iter().filter(|_| system.has_flows());
     let flow = |(index, flow): (usize, &Flow)| CheckedFlow {
         name: flow.name.clone(),
         from: system.vms[flow.from].name.clone(),
@@ -301,14 +301,14 @@ fn describe(
         good: true,
         faults: Vec::new(),
         system: image::name(system),
-        platform: system.platform.name.clone(),
+        platform: system.platform().name.clone(),
         cores: system.cores_needed(),
         console_core: system.hypervisor.console_core.0,
         vms: system.vms.iter().map(vm).collect(),
         flows: carried.enumerate().map(flow).collect(),
         division: coloring::record(system, map),
         placement: map.records(),
-        shared_cores: supplies(&system.timing).map_or_else(Vec::new, |supply| supply.cores),
+        shared_cores: supplies(system).map_or_else(Vec::new, |supply| supply.cores),
         guessed_images: guessed,
         not_built: not_built(system),
         notes,
@@ -328,7 +328,7 @@ fn flows(system: &System) -> String {
         let bus = if vm.socket == Some(SocketBus::Pci) { " (PCI)" } else { "" };
         format!("{}{bus}", vm.name)
     };
-    for (index, flow) in system.timing.flows.iter().enumerate() {
+    for (index, flow) in system.flows.iter().enumerate() {
         let to: Vec<_> = flow.to.iter().map(|&to| on(to)).collect();
         let port = flow.port.unwrap_or(DEFAULT_PORT);
         rows.add_row([

@@ -40,7 +40,7 @@ impl Simulation {
         let system =
             load(&model.system, &values, environment)?.map_err(|faults| reported(&faults))?;
         let placement = place_all(&system, &sizes(&system)).map_err(|faults| reported(&faults))?;
-        let name = model.memory.as_deref().unwrap_or(&system.platform.name);
+        let name = model.memory.as_deref().unwrap_or(&system.platform().name);
         let memory = MemoryModel::find_with(name, &values.memory);
         let memory = memory.map_err(|error| Failure::system(error.to_string()))?;
         let board = SimulatedBoard::new(&system, &placement, &memory);
@@ -57,7 +57,7 @@ impl Simulation {
         let Model { warm_up, length, seed, .. } = model;
         let seed = values.seed.unwrap_or(*seed);
         let span = Span { warm_up: *warm_up, length: *length, seed };
-        Ok(Self { board, span, bounds: end_to_end(&system.timing, Effort::default()).of })
+        Ok(Self { board, span, bounds: end_to_end(&system, Effort::default()).of })
     }
 
     /// Simulates a variant of the board.
