@@ -191,7 +191,7 @@ pub fn measure(request: &BoardRequest<'_>) -> Result<BoardFigures> {
         )));
     }
     let system = request.checked(&request.environment.system(BY_CORE[0])?)?;
-    let platform = &system.platform;
+    let platform = system.platform();
     let in_qemu = request.line.is_none();
     if in_qemu && platform.qemu.is_none() {
         return Err(Failure::call(format!(

@@ -303,7 +303,7 @@ pub fn counted(
     let programs = Programs::new(environment, false);
     let system = check_on(Machine::Qemu, file, platform, environment)?;
     let parts = if all_parts { Features::ALL } else { features_of(&system) };
-    let hypervisor = programs.hypervisor(environment, &system.platform, parts)?;
+    let hypervisor = programs.hypervisor(environment, system.platform(), parts)?;
     let hypervisor = LinkedHypervisor::read(&hypervisor)?;
     let plugin = environment.plugin()?;
     let qemu = plugin_arguments(&plugin, &hypervisor, out, None);

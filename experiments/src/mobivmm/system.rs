@@ -189,9 +189,9 @@ impl Point {
     pub(super) fn bound_ms(&self) -> Option<f64> {
         let file =
             SystemFile::parse(Path::new("mobivmm"), &self.toml(), &Catalog::default()).ok()?;
-        let timing = file.timing();
-        let rtos = timing.vms.iter().position(|vm| vm.name == "rtos")?;
-        let supply = supply(timing, Entity::Vm(rtos)).ok()??.2;
+        let system = file.system();
+        let rtos = system.vms.iter().position(|vm| vm.name == "rtos")?;
+        let supply = supply(system, Entity::Vm(rtos)).ok()??.2;
         if supply.unprotected() {
             return None;
         }
@@ -244,7 +244,7 @@ mod tests {
                 };
                 let (path, catalog) = (Path::new("mobivmm"), Catalog::default());
                 let file = SystemFile::parse(path, &point.toml(), &catalog).unwrap();
-                let checked = weir_analysis::check(file.timing());
+                let checked = weir_analysis::check(file.system());
                 assert!(checked.is_ok(), "{policy:?}: {checked:?}");
             }
         }

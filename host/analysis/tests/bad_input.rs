@@ -44,7 +44,10 @@ fn each_rule_has_its_error_and_names_the_flow() {
         assert_eq!((error.flow, error.kind), (Some(1), kind));
     }
     let zero_chunk = Path { chunk: Bytes(0), ..PATH };
-    assert_eq!(run(&[good.clone()], &zero_chunk, 1).unwrap_err().kind, InputRule::ZeroChunk);
+    assert_eq!(
+        run(std::slice::from_ref(&good), &zero_chunk, 1).unwrap_err().kind,
+        InputRule::ZeroChunk
+    );
     assert_eq!(run(&[good], &PATH, 0).unwrap_err().kind, InputRule::ZeroBandwidth);
     assert_eq!(run(&[], &PATH, 1).unwrap_err().kind, InputRule::NoFlows);
 }

@@ -153,7 +153,7 @@ pub fn run(arguments: &BuildArguments, environment: &Environment) -> Result {
         let directory = environment.images();
         fs::create_dir_all(&directory).context(|| format!("create {}", directory.display()))?;
         let extension = arguments.format.extension();
-        directory.join(format!("{}-{}.{extension}", image_name(&system), system.platform.name))
+        directory.join(format!("{}-{}.{extension}", image_name(&system), system.platform().name))
     };
     let (map, mut described) = describe(&system, &built.packed, &path);
     let file = arguments.format.wrap(built.bytes, &system)?;
@@ -195,9 +195,9 @@ fn describe(system: &System, packed: &Packed, image: &Path) -> (String, BuiltIma
     }
     let built = BuiltImage {
         system: image::name(system),
-        platform: system.platform.name.clone(),
+        platform: system.platform().name.clone(),
         bytes: packed.file_len,
-        load_address: format!("{:#x}", system.platform.load_address.0),
+        load_address: format!("{:#x}", system.platform().load_address.0),
         vms,
         placement: packed.placement.records(),
         image: image.display().to_string(),

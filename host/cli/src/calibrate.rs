@@ -82,30 +82,30 @@ pub fn run(arguments: &CalibrateArguments, environment: &Environment) -> Result 
     // A table that the file has is the old one.
     let checked = image::load_to_measure(&arguments.file, platform, environment);
     let system = build::taken(&arguments.file, checked, true, arguments.json)?;
-    let counters = &system.platform.counters;
-    let is_counted = system.platform.qemu.is_some() && counters.counter_page.is_some();
+    let counters = &system.platform().counters;
+    let is_counted = system.platform().qemu.is_some() && counters.counter_page.is_some();
     let board = arguments.line.line();
     if board.is_none() && !is_counted {
         return Err(Failure::call(format!(
             "QEMU counts no memory accesses of {}: calibrate the board by --serial and --load, or \
              give --platform qemu-virt",
-            system.platform.name
+            system.platform().name
         )));
     }
     let file = arguments.output.as_deref().map(TableFile::read).transpose()?;
     if let Some(file) = &file {
-        keeps_board(file, &system.platform, board.is_some())?;
+        keeps_board(file, system.platform(), board.is_some())?;
     }
     let mut cores: Vec<usize> =
         system.vms.iter().flat_map(|vm| vm.cpus.iter().map(|cpu| usize::from(cpu.0))).collect();
     cores.sort_unstable();
     cores.dedup();
     // Two boards can be calibrated at the same time, by systems of the same names.
-    let directory = environment.build().join("calibrate").join(&system.platform.name);
+    let directory = environment.build().join("calibrate").join(&system.platform().name);
     fs::create_dir_all(&directory).context(|| format!("create {}", directory.display()))?;
-    let lab = Lab::on(&system.platform, environment, &directory)?.with_line(board.clone());
+    let lab = Lab::on(system.platform(), environment, &directory)?.with_line(board.clone());
     let found = calibrate(&lab, &cores, arguments.period.0, arguments.tolerance)?;
-    let line = system.platform.places.cache.map_or(64, |cache| cache.line.0);
+    let line = system.platform().places.cache.map_or(64, |cache| cache.line.0);
     let toml = toml(&found, line, board.as_ref(), arguments);
     let kept =
         file.map_or_else(|| Ok(toml.clone()), |file| file.with(&toml).map(|new| new.text))?;

@@ -88,7 +88,7 @@ pub fn run(arguments: &CheckArguments, environment: &Environment) -> Result {
                 results.push(serde_json::to_value(record).unwrap_or_default());
             }
             Ok(Checked { system, placement, notes }) => {
-                writeln!(out, "{}: good, for {}", file.display(), system.platform.name)?;
+                writeln!(out, "{}: good, for {}", file.display(), system.platform().name)?;
                 writeln!(out, "{}", vms(&system))?;
                 if system.has_flows() {
                     writeln!(out, "{}", flows(&system))?;
@@ -101,7 +101,7 @@ pub fn run(arguments: &CheckArguments, environment: &Environment) -> Result {
                 for refused in not_built(&system) {
                     writeln!(out, "`weir build` and `weir run` refuse it: {refused}\n")?;
                 }
-                if let Some(supply) = supplies(&system.timing) {
+                if let Some(supply) = supplies(&system) {
                     write!(out, "{}", render::time(&supply))?;
                 }
                 for note in notes {
@@ -150,7 +150,7 @@ fn flows(system: &System) -> String {
         let bus = if vm.socket == Some(SocketBus::Pci) { " (PCI)" } else { "" };
         format!("{}{bus}", vm.name)
     };
-    for (index, flow) in system.timing.flows.iter().enumerate() {
+    for (index, flow) in system.flows.iter().enumerate() {
         let to: Vec<_> = flow.to.iter().map(|&to| on(to)).collect();
         let port = flow.port.unwrap_or(DEFAULT_PORT);
         rows.add_row([

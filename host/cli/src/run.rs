@@ -201,7 +201,7 @@ pub fn run(arguments: &RunArguments, environment: &Environment) -> Result {
     if let Some(path) = &arguments.output {
         fs::write(path, &json).context(|| format!("write {}", path.display()))?;
     }
-    let shown = render(&outcome, &system.timing.tables, arguments.json.then_some(&json));
+    let shown = render(&outcome, &system.tables, arguments.json.then_some(&json));
     // A reader that has gone away takes nothing from the verdict.
     if let Err(error) = shown
         && error.kind() != io::ErrorKind::BrokenPipe
@@ -227,7 +227,7 @@ fn input(arguments: &RunArguments, environment: &Environment) -> Result<ConsoleI
 pub fn options(system: &System, environment: &Environment) -> RunOptions {
     RunOptions {
         bounds: run_bounds(system),
-        overheads: overhead_sources(&system.timing.tables, build_id::of_checkout()),
+        overheads: overhead_sources(&system.tables, build_id::of_checkout()),
         ..RunOptions::new(environment.clone())
     }
 }
@@ -239,8 +239,8 @@ pub fn messages(stdout_is_taken: bool) -> Box<dyn Write> {
 
 /// Returns what the analysis bounds of `system`. What it cannot judge has no bound.
 fn run_bounds(system: &System) -> RunBounds {
-    let flows = || bounds(&system.timing, OtherVms::Active, Effort::default()).of;
-    let time = times(&system.timing).unwrap_or_default();
+    let flows = || bounds(system, OtherVms::Active, Effort::default()).of;
+    let time = times(system).unwrap_or_default();
     let tasks = time.tasks.into_iter().filter(|task| task.verdict != Verdict::NotJudged);
     let lines = time.interrupts.into_iter().filter(|line| line.verdict != Verdict::NotJudged);
     RunBounds {

@@ -9,13 +9,13 @@ use weir_model::{SocketBus, System, Vm, timing::Class};
 pub fn features_of(system: &System) -> Features {
     let any = |uses: fn(&Vm) -> bool| system.vms.iter().any(uses);
     let on_pci = |vm: &Vm| !vm.functions.is_empty() || vm.socket == Some(SocketBus::Pci);
-    let has_active = system.timing.lines.iter().any(|line| line.class == Class::Active);
+    let has_active = system.lines.iter().any(|line| line.class == Class::Active);
     let hands_over = has_active || any(|vm| vm.focus);
     let has_budget = system.regulations.iter().any(Regulation::is_on);
     Features::BROKER
         .when(any(|vm| vm.socket.is_some() || vm.net.is_some()))
         .with(Features::PCI.when(any(on_pci)))
-        .with(Features::SHARED_CORES.when(!system.timing.cores.is_empty() || hands_over))
+        .with(Features::SHARED_CORES.when(!system.cores.is_empty() || hands_over))
         .with(Features::BUDGETS.when(has_budget || any(|vm| vm.pmu > 0)))
         .with(Features::PAGE_CLASSES.when(system.division.divided))
 }

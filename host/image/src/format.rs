@@ -59,7 +59,7 @@ impl Format {
     ///
     /// The system is at fault if the format has no room for the image's address or length.
     pub fn wrap(self, image: Vec<u8>, system: &System) -> Result<Vec<u8>> {
-        let load = system.platform.load_address.0;
+        let load = system.platform().load_address.0;
         match self {
             Self::Image => Ok(image),
             Self::Uimage => {
@@ -73,7 +73,7 @@ impl Format {
                 })
             }
             Self::Fit => {
-                let title = format!("weir {} for {}", crate::name(system), system.platform.name);
+                let title = format!("weir {} for {}", crate::name(system), system.platform().name);
                 Ok(fit(image, load, &title))
             }
             Self::Elf => Ok(elf(&image, load)),

@@ -101,7 +101,7 @@ pub(crate) fn hypervisor(
     parts: Features,
     environment: &Environment,
 ) -> Result<Flat> {
-    let elf = programs.hypervisor(environment, &system.platform, parts)?;
+    let elf = programs.hypervisor(environment, system.platform(), parts)?;
     let hypervisor = fs::read(&elf).context(|| format!("read {}", elf.display()))?;
     flatten(&hypervisor).map_err(|error| {
         Failure::environment(format!("{} is not a hypervisor: {error}", elf.display()))

@@ -80,7 +80,7 @@ fn aligned(tables: &[u8]) -> Vec<u64> {
 }
 
 fn parse<'a>(tables: &'a [u8], system: &System) -> Result<weir_abi::PackedSystem<'a>, String> {
-    let read = weir_abi::PackedSystem::parse(tables, system.platform.is_gic_v2());
+    let read = weir_abi::PackedSystem::parse(tables, system.platform().is_gic_v2());
     read.map_err(|damage| damage.message().to_owned())
 }
 
@@ -161,7 +161,7 @@ pub fn audit(system: &System, packed: &Packed<'_>) -> Result<Vec<Audited>, Strin
 /// Checks that the interrupt of the board's DMA engine goes to the broker if the engine moves
 /// something, and to no other VM.
 fn engine_line(system: &System, read: &weir_abi::PackedSystem<'_>) -> Result<(), String> {
-    let Some(engine) = &system.platform.dma_engine else { return Ok(()) };
+    let Some(engine) = &system.platform().dma_engine else { return Ok(()) };
     let is_used = read.header.engine_from != NO_ENGINE;
     for vm in (0..read.vms()).filter_map(|index| read.vm(index)) {
         let is_its = is_used && vm.index as u32 == read.header.broker;
@@ -301,7 +301,7 @@ fn spaces(
 
 /// Where a GICv2's virtual CPU interface is.
 fn gicv(system: &System) -> Option<u64> {
-    match system.platform.gic {
+    match system.platform().gic {
         PlatformGic::V2 { virtual_cpu, .. } => Some(virtual_cpu.0),
         PlatformGic::V3 { .. } => None,
     }
@@ -366,7 +366,7 @@ impl Space {
         let used = builder.used();
         let place = |address| if divided { own.index_of(address) } else { Some(address / PAGE) };
         let lookup = |address: u64| place(address).and_then(|place| tables.get(place as usize));
-        let engine = system.platform.dma_engine.as_ref();
+        let engine = system.platform().dma_engine.as_ref();
         let (mut leaves, mut mapped) = (0, 0);
         let mut foreign = Foreign { space: name.clone(), pages: 0, first: 0 };
         let mut stray = |page: u64| {

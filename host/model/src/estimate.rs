@@ -66,7 +66,7 @@ pub fn estimate(
     let mut faults = Faults::default();
     let mut starts = Vec::new();
     for (vm, files) in system.vms.iter().zip(images) {
-        match estimated_start(vm, &system.platform, files) {
+        match estimated_start(vm, system.platform(), files) {
             Ok(start) => starts.push(start),
             Err(problems) => {
                 for problem in problems {

@@ -85,7 +85,6 @@ pub use schema::{TEMPLATE, schema};
 pub use shares::{Share, shares};
 pub use system::{Hypervisor, System};
 pub use text::{is_hidden, printable};
-pub use timing::Timing;
 pub use vm::{
     AssignedDevice, BROKER, Image, Net, RamPiece, Seed, SocketBus, TickPolicy, VirtualBoard, Vm,
 };

@@ -1,11 +1,10 @@
 //! A system file that is read once, for the analysis, for planning and for programs that change it.
 
-use crate::check::{Checked, check_to_analyze};
+use crate::check::check_to_analyze;
 use crate::diagnostics::Code;
 use crate::fault::{self, Fault, Faults, File};
 use crate::resolve::Catalog;
 use crate::system::System;
-use crate::timing::facts::Timing;
 use std::path::{Path, PathBuf};
 use toml_edit::{DocumentMut, InlineTable, Item, TableLike, Value};
 
@@ -34,7 +33,7 @@ pub struct SystemFile {
     path: PathBuf,
     text: String,
     catalog: Catalog,
-    checked: Checked,
+    system: System,
 }
 
 impl SystemFile {
@@ -59,9 +58,9 @@ impl SystemFile {
     }
 
     fn of(path: &Path, file: &File, catalog: &Catalog) -> Result<Self, Faults> {
-        let checked = check_to_analyze(path, file, catalog)?;
+        let system = check_to_analyze(path, file, catalog)?;
         let (path, catalog) = (path.to_owned(), catalog.clone());
-        Ok(Self { path, text: file.inner().clone(), catalog, checked })
+        Ok(Self { path, text: file.inner().clone(), catalog, system })
     }
 
     /// Returns the same file with another text, checked again.
@@ -92,7 +91,7 @@ impl SystemFile {
     /// let file = SystemFile::parse(Path::new("system.toml"), text, &Catalog::default())?;
     /// let faster = file.with("flow.setpoints.period", "5ms")?;
     /// assert!(faster.text().contains("period = \"5ms\" # the camera's"));
-    /// assert_eq!(faster.timing().flows[0].period.map(|period| period.0), Some(5_000_000));
+    /// assert_eq!(faster.system().flows[0].period.map(|period| period.0), Some(5_000_000));
     ///
     /// let faults = file.with("flow.setpoint.period", "5ms").unwrap_err();
     /// assert_eq!(faults.0[0].code.name(), "no-such-key");
@@ -118,47 +117,33 @@ impl SystemFile {
         &self.text
     }
 
-    /// Returns the file's values of time and bandwidth.
+    /// Returns the system, which may be incomplete.
     #[must_use]
-    pub fn timing(&self) -> &Timing {
-        match &self.checked {
-            Checked::Complete(system) => &system.timing,
-            Checked::Incomplete(timing) => timing,
-        }
-    }
-
-    /// Returns the system that can be built of the file; none if the file is incomplete.
-    #[must_use]
-    pub fn system(&self) -> Option<&System> {
-        match &self.checked {
-            Checked::Complete(system) => Some(system),
-            Checked::Incomplete(_) => None,
-        }
+    pub const fn system(&self) -> &System {
+        &self.system
     }
 
     /// Prefers the overheads of another file, and the bandwidth of its copy, to those that this
     /// file and its platform have.
     pub fn prefer_overheads(&mut self, measured: &Self) {
-        let measured = measured.timing();
-        match &mut self.checked {
-            Checked::Complete(system) => system.timing.prefer(measured),
-            Checked::Incomplete(timing) => timing.prefer(measured),
-        }
+        self.system.prefer(&measured.system);
     }
 
     /// Returns the rules of a complete file that the analysis relies on and this version of weir
     /// does not enforce. An incomplete file has none, as it cannot run.
     #[must_use]
     pub fn unenforced(&self) -> Vec<Fault> {
-        self.system().map_or_else(Vec::new, |system| system.timing.not_enforced())
+        if self.system.is_complete { self.system.unenforced_rules() } else { Vec::new() }
     }
 
     /// Returns what else the file asks for that this version of weir does not enforce.
     #[must_use]
     pub fn assumed(&self) -> Vec<Fault> {
-        let Some(system) = self.system() else { return self.timing().not_enforced() };
+        if !self.system.is_complete {
+            return self.system.unenforced_rules();
+        }
         let rules = self.unenforced();
-        let mut assumed = system.not_enforced();
+        let mut assumed = self.system.not_enforced();
         assumed.retain(|fault| rules.iter().all(|rule| rule.message != fault.message));
         assumed
     }
@@ -268,12 +253,12 @@ mod tests {
     fn an_own_table_goes_before_the_platforms() {
         let flow =
             "[[flow]]\nname = \"f\"\nfrom = \"a\"\nto = \"b\"\nsize = \"1KiB\"\nperiod = \"1ms\"\n";
-        let timing = |more: &str| {
+        let system = |more: &str| {
             let text = format!("platform = \"qemu-virt\"\n{flow}{more}");
             let file = SystemFile::parse("x.toml".as_ref(), &text, &Catalog::default());
-            file.expect("a system").timing().clone()
+            file.expect("a system").system().clone()
         };
-        let board = timing("");
+        let board = system("");
         assert_eq!(
             (board.dma.path, board.dma.path_source),
             (DataPath::Broker, PathSource::Platform)
@@ -281,9 +266,9 @@ mod tests {
         let origin = board.tables[0].origin.as_ref().expect("an origin");
         assert_eq!(board.tables[0].file, "platform qemu-virt");
         assert_eq!(origin.command, "weir bench board --platform qemu-virt");
-        let own = timing("[overheads]\nhold = { min = 1, max = 2 }\n");
-        let hold = |timing: &Timing| {
-            let hold = timing.overheads.iter().find(|step| step.name == "hold");
+        let own = system("[overheads]\nhold = { min = 1, max = 2 }\n");
+        let hold = |system: &System| {
+            let hold = system.overheads.iter().find(|step| step.name == "hold");
             hold.expect("the board has it").max
         };
         assert_eq!(hold(&own), Nanos(2));
@@ -312,7 +297,7 @@ mod tests {
         ] {
             let mut file = of(own);
             file.prefer_overheads(&of(measured));
-            let rate = file.timing().dma.engine_bandwidth.map(|rate| rate.0);
+            let rate = file.system().dma.engine_bandwidth.map(|rate| rate.0);
             assert_eq!(rate, left.then_some(2_000_000_000), "{own}; {measured}");
         }
     }

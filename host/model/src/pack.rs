@@ -154,7 +154,7 @@ pub fn pack<'a>(
     let mut faults = Faults::default();
     let mut loaded = Vec::new();
     for (vm, payload) in system.vms.iter().zip(payloads) {
-        match load(vm, &system.platform, payload.image, payload.initrd) {
+        match load(vm, system.platform(), payload.image, payload.initrd) {
             Ok(vm) => loaded.push(vm),
             Err(problems) => {
                 for problem in problems {
@@ -189,17 +189,17 @@ pub fn pack<'a>(
         slots: 0,
         flows: 0,
         broker: system.broker().map_or(weir_abi::NO_BROKER, |broker| broker as u32),
-        rate: system.timing.dma.bandwidth.map_or(0, |rate| rate.0),
-        chunk: system.timing.chunk().0,
-        engine_from: system.engine_from().map_or(weir_abi::NO_ENGINE, |from| from.0),
-        engine_level: system.timing.qos_level().map_or(0, |(level, _)| level),
-        engine_limit: system.engine_from().map_or(0, |_| system.timing.engine_limit().0),
-        load_address: system.platform.load_address.0,
+        rate: system.dma.bandwidth.map_or(0, |rate| rate.0),
+        chunk: system.chunk().0,
+        engine_from: system.moved_by_engine_from().map_or(weir_abi::NO_ENGINE, |from| from.0),
+        engine_level: system.qos_level().map_or(0, |(level, _)| level),
+        engine_limit: system.moved_by_engine_from().map_or(0, |_| system.engine_limit().0),
+        load_address: system.platform().load_address.0,
         image_len,
-        memory_end: memory_end(&placement).max(system.platform.load_address.0 + image_len),
+        memory_end: memory_end(&placement).max(system.platform().load_address.0 + image_len),
         functions: division.geometry.into(),
         cache: system
-            .platform
+            .platform()
             .places
             .cache
             .filter(|cache| cache.in_registers)

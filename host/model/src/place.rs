@@ -154,7 +154,7 @@ pub fn place_all(system: &System, sizes: &Sizes) -> Result<Placement, Faults> {
 /// file's, and each piece goes to the lowest place that fits: the same file gives the same map.
 fn place_ranges(system: &System, image_len: u64) -> Result<Placement, Faults> {
     let mut refused = Faults::default();
-    let platform = &system.platform;
+    let platform = system.platform();
     let pools = platform.pools();
     let image = image_range(system, image_len)?;
     let mut used = vec![image.clone()];
@@ -211,7 +211,7 @@ fn place_ranges(system: &System, image_len: u64) -> Result<Placement, Faults> {
 
 /// Where the image is loaded.
 fn image_range(system: &System, image_len: u64) -> Result<Range<u64>, Faults> {
-    let platform = &system.platform;
+    let platform = system.platform();
     let memory = &platform.memory;
     let most = (memory.base.0 + memory.size.0).saturating_sub(platform.load_address.0);
     if image_len > most {

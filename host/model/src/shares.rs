@@ -82,8 +82,8 @@ pub fn shares(system: &System, placement: &Placement) -> Vec<Share> {
                     .filter(|(_, (_, theirs))| !part.of_set(classes, theirs).is_disjoint(mine));
                 meets.map(|(_, (name, _))| (*name).to_owned()).collect::<Vec<_>>()
             };
-            let size = system.platform.places.cache.map(|cache| cache.size.0);
-            let pools = system.platform.pools();
+            let size = system.platform().places.cache.map(|cache| cache.size.0);
+            let pools = system.platform().pools();
             let reach: u64 =
                 pools.into_iter().map(|pool| Pages::new(classes, *set, pool).total() * PAGE).sum();
             let mine = placement.rows.iter().filter(|row| match (&row.owner, index) {

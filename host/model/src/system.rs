@@ -1,33 +1,66 @@
-//! A checked system: only what can be built is one.
+//! A checked system.
+
+mod engine;
+pub(crate) mod read;
+mod values;
 
 use crate::coloring::division::Division;
 use crate::diagnostics::Code;
-use crate::fault::{Fault, Faults, File};
+use crate::fault::{Fault, Faults, File, FilePlace};
+use crate::measured::{Overhead, OverheadTable, Saturation};
 use crate::platform::Platform;
-use crate::timing::facts::Timing;
-use crate::timing::schedule::Class;
+use crate::timing::flow::{Dma, Flow};
+use crate::timing::schedule::{Class, SharedCore, TimedLine};
 use crate::vm::Vm;
 use std::{ops::Range, path::PathBuf};
 use weir_abi::{FIRST_GROUP, Regulation};
 use weir_units::{Bytes, Cid, CoreId, Nanos};
 
 /// A system in which everything that can be known of it was found to be right.
+///
+/// It is complete if it can be built. Only a [`SystemFile`](crate::SystemFile) can have one that is
+/// not, for the analysis: such a system has no division and no regulations, and its VMs may lack
+/// cores, RAM, images and devices.
 #[derive(Clone, Debug)]
 pub struct System {
     /// The file.
     pub path: PathBuf,
-    /// The board.
-    pub platform: Platform,
+    /// The board, which a complete system has.
+    pub platform: Option<Platform>,
     /// Options of the hypervisor.
     pub hypervisor: Hypervisor,
-    /// The virtual machines, in the order of the file.
+    /// The virtual machines, in the order of the file, and the broker. Of a file without any, those
+    /// that flows name.
     pub vms: Vec<Vm>,
     /// The owners of the page classes.
     pub division: Division,
     /// How the memory bandwidth of each VM is regulated.
     pub regulations: Vec<Regulation>,
-    /// Its values of time and bandwidth.
-    pub timing: Timing,
+    /// The flows.
+    pub flows: Vec<Flow>,
+    /// How their bytes are moved.
+    pub dma: Dma,
+    /// Overheads: the file's own before the platform's.
+    pub overheads: Vec<Overhead>,
+    /// The tables that `overheads` and the copy's bandwidth come from, the preferred one first.
+    pub tables: Vec<OverheadTable>,
+    /// The saturation of the memory: the file's own or the platform's.
+    pub saturation: Option<Saturation>,
+    /// Cores that VMs share.
+    pub cores: Vec<SharedCore>,
+    /// Interrupts that take time on a shared core.
+    pub lines: Vec<TimedLine>,
+    /// The broker's core, if there are flows and `[broker]` sets it.
+    pub broker_core: Option<u64>,
+    /// Whether the broker also serves a switch.
+    pub has_switch: bool,
+    pub(crate) is_complete: bool,
+    /// The number of VMs without the broker.
+    pub(crate) guests: usize,
+    /// Cores with faults in their schedules; one without a number could be any.
+    pub(crate) unread: Vec<Option<u64>>,
+    /// The file that `[broker] overheads` names.
+    pub(crate) measured: Option<(String, FilePlace)>,
     pub(crate) file: File,
     /// Where the file names its platform.
     pub(crate) platform_span: Range<usize>,
@@ -47,6 +80,28 @@ pub struct Hypervisor {
 }
 
 impl System {
+    /// Returns whether it can be built.
+    #[must_use]
+    pub const fn is_complete(&self) -> bool {
+        self.is_complete
+    }
+
+    /// Returns the board of a complete system.
+    ///
+    /// # Panics
+    ///
+    /// If the system is not complete and its file names no platform.
+    #[must_use]
+    pub fn platform(&self) -> &Platform {
+        self.platform.as_ref().expect("a complete system has a platform")
+    }
+
+    /// Returns the VMs without the broker.
+    #[must_use]
+    pub fn guests(&self) -> &[Vm] {
+        self.vms.get(..self.guests).unwrap_or(&self.vms)
+    }
+
     /// The place of the I/O service VM, which moves the flows' packets and the switch's frames,
     /// behind those of the file.
     #[must_use]
@@ -58,21 +113,21 @@ impl System {
     /// packets.
     #[must_use]
     pub fn has_flows(&self) -> bool {
-        self.broker().is_some() && !self.timing.flows.is_empty()
+        self.broker().is_some() && !self.flows.is_empty()
     }
 
     /// Returns the least bytes of a piece that the broker's DMA engine moves; none if the core
     /// moves all.
     #[must_use]
-    pub fn engine_from(&self) -> Option<Bytes> {
-        self.timing.engine_from().filter(|_| self.has_flows())
+    pub fn moved_by_engine_from(&self) -> Option<Bytes> {
+        self.engine_from().filter(|_| self.has_flows())
     }
 
     /// The context identifier by which the sender of flow `index` knows its receiver, or all of
     /// them.
     #[must_use]
     pub fn destination(&self, index: usize) -> Cid {
-        let flows = &self.timing.flows;
+        let flows = &self.flows;
         let before = || flows.iter().take(index).map(|flow| flow.to.len() as u64).sum::<u64>();
         match flows.get(index).map(|flow| flow.to.as_slice()) {
             Some([to]) => Cid::of_vm(*to as u32),
@@ -85,42 +140,40 @@ impl System {
     /// for each key, in the order of the file.
     #[must_use]
     pub fn not_enforced(&self) -> Vec<Fault> {
-        let timing = &self.timing;
-        let relied_on = timing.not_enforced();
+        let relied_on = self.unenforced_rules();
         if !relied_on.is_empty() {
             return relied_on;
         }
         let mut faults = Faults::default();
-        for line in timing.lines.iter().filter(|line| line.class == Class::Active) {
+        for line in self.lines.iter().filter(|line| line.class == Class::Active) {
             if self.division.divided {
                 let message = format!(
                     "{}: this version of weir hands no device over where memory is divided",
-                    timing.interrupt(line)
+                    self.interrupt(line)
                 );
                 let help = "give the device to one VM, or take `colors` and `banks` out";
-                faults.push(timing.fault(Code::NotEnforced, &line.place, message, help));
+                faults.push(self.fault(Code::NotEnforced, &line.place, message, help));
             }
         }
-        for line in timing.lines.iter().filter(|line| line.class == Class::Dynamic) {
+        for line in self.lines.iter().filter(|line| line.class == Class::Dynamic) {
             let owner = self.vms.get(line.vm);
             if !owner.and_then(|vm| vm.net).is_some_and(|net| net.uplink) {
                 let message = format!(
                     "{}: is of class \"dynamic\", and its VM shares no device with others",
-                    timing.interrupt(line)
+                    self.interrupt(line)
                 );
                 let help = "give the device to a VM with net = { mac = ..., uplink = true }, which \
                             drives it for all";
-                faults.push(timing.fault(Code::NotEnforced, &line.place, message, help));
+                faults.push(self.fault(Code::NotEnforced, &line.place, message, help));
             }
         }
-        for (index, vm) in self.vms.iter().enumerate().filter(|(index, _)| timing.is_shared(*index))
+        for (_, vm) in self.guests().iter().enumerate().filter(|(index, _)| self.is_shared(*index))
         {
-            let Some(place) = timing.vms.get(index).map(|vm| &vm.place) else { continue };
             let mut refuse = |what: &str, help: &str| {
                 let message = format!(
                     "{vm}: this version of weir gives no {what} to a VM that shares a core"
                 );
-                faults.push(timing.fault(Code::NotEnforced, place, message, help));
+                faults.push(self.fault(Code::NotEnforced, &vm.place, message, help));
             };
             if vm.pmu > 0 {
                 refuse("event counters", "take its `pmu` out, or give it cores of its own");
@@ -143,8 +196,8 @@ impl System {
     ///
     /// The fault with the reason.
     pub fn can_run(&self) -> Result<(), Faults> {
-        let Some(reason) = &self.platform.places.planned else { return Ok(()) };
-        let message = format!("{}: is for checking and planning only: {reason}", self.platform);
+        let Some(reason) = &self.platform().places.planned else { return Ok(()) };
+        let message = format!("{}: is for checking and planning only: {reason}", self.platform());
         let fault =
             Fault::new(Code::PlatformPlanned, &self.file, self.platform_span.clone(), message);
         let help = "name a platform that `weir platforms` lists as runnable";
@@ -161,6 +214,6 @@ impl System {
     /// How many cores to start an emulated board with.
     #[must_use]
     pub fn machine_cores(&self) -> usize {
-        self.platform.qemu.as_ref().map_or(0, |qemu| qemu.cores).max(self.cores_needed())
+        self.platform().qemu.as_ref().map_or(0, |qemu| qemu.cores).max(self.cores_needed())
     }
 }

@@ -3,10 +3,14 @@
 pub use crate::keys::system::{SocketBus, TickPolicy};
 
 use crate::board::BoardIrq;
+use crate::fault::FilePlace;
 use crate::object::named;
 use crate::pci::AssignedFunction;
 use crate::ranges::overlap;
 use crate::resolve::ImageSource;
+use crate::timing::memory_budget::MemoryBudget;
+use crate::timing::task::Task;
+use crate::timing::workload::Workload;
 use std::ops::Range;
 use weir_abi::{OnFault, OnOutside, VIRTIO_LEN, VSOCK_BAR_LEN};
 use weir_units::{Bytes, CoreId, IntId, Ipa, Pa};
@@ -19,6 +23,9 @@ pub(crate) const REDISTRIBUTOR_LEN: u64 = 0x2_0000;
 
 /// Length of a GICv2 CPU interface.
 pub(crate) const CPU_INTERFACE_LEN: u64 = 0x2000;
+
+/// Start of RAM, if the file does not set it.
+pub(crate) const DEFAULT_RAM: u64 = 0x4000_0000;
 
 /// The name of the I/O service VM, which moves the flows' packets and the switch's frames.
 pub const BROKER: &str = "broker";
@@ -46,6 +53,7 @@ pub(crate) const STOLEN_TIME: u64 = 0x090a_0000;
 
 /// A virtual machine.
 #[derive(Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub struct Vm {
     /// Its name, at most 31 bytes of a-z, A-Z, 0-9, `-`, `_`.
     pub name: String,
@@ -82,6 +90,24 @@ pub struct Vm {
     pub net: Option<Net>,
     /// What its guest finds as random bytes. Not in the file: it belongs to a build.
     pub seed: Seed,
+    /// 0 is best effort.
+    pub criticality: u64,
+    /// What should stay in its part of the cache.
+    pub working_set: Option<Bytes>,
+    /// Its memory budget.
+    pub memory_budget: Option<MemoryBudget>,
+    /// Its tasks by falling priority.
+    pub tasks: Vec<Task>,
+    /// Whether it has a port of the switch.
+    pub has_port: bool,
+    /// What it does to memory in a simulation.
+    pub workload: Option<Workload>,
+    /// Its header.
+    pub place: FilePlace,
+    /// The names of the board's devices that the file lists for it; none for the rest of them.
+    pub(crate) listed: Option<Vec<String>>,
+    /// Whether the file sets its image: then it has no devices but these.
+    pub(crate) built: bool,
     pub(crate) spans: Spans,
 }
 
@@ -266,6 +292,51 @@ pub(crate) struct Spans {
 named! { Vm: vm(name) }
 
 impl Vm {
+    /// Returns a VM of which the file has no more than the name.
+    pub(crate) fn named(name: &str, place: FilePlace) -> Self {
+        Self {
+            name: name.to_owned(),
+            cpus: Vec::new(),
+            memory: Vec::new(),
+            image: Image::Elf { file: ImageSource::Named(String::new()), args: String::new() },
+            devices: Vec::new(),
+            functions: Vec::new(),
+            on_fault: OnFault::Halt,
+            on_outside: OnOutside::Fault,
+            ticks: TickPolicy::Keep,
+            focus: false,
+            pmu: 0,
+            expect: Vec::new(),
+            board: VirtualBoard::usual(false),
+            stolen_time: false,
+            socket: None,
+            net: None,
+            seed: Seed::fixed(name),
+            criticality: 0,
+            working_set: None,
+            memory_budget: None,
+            tasks: Vec::new(),
+            has_port: false,
+            workload: None,
+            place,
+            listed: Some(Vec::new()),
+            built: false,
+            spans: Spans::default(),
+        }
+    }
+
+    /// Returns whether a vCPU of it is on core `core`.
+    #[must_use]
+    pub fn is_on(&self, core: u64) -> bool {
+        self.cpus.iter().any(|own| u64::from(own.0) == core)
+    }
+
+    /// Returns the core of its first vCPU, if the file states it.
+    #[must_use]
+    pub fn first_core(&self) -> Option<u64> {
+        self.cpus.first().map(|core| core.0.into())
+    }
+
     /// Returns whether the broker serves it: it is in a flow or at the switch.
     pub(crate) const fn is_served(&self) -> bool {
         self.socket.is_some() || self.net.is_some()

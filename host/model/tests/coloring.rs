@@ -467,7 +467,7 @@ fn packed_system(system: &System, test: impl FnOnce(&weir_abi::PackedSystem<'_>,
     assert_eq!(found.len(), system.vms.len() + 1);
     let mut words = vec![0u64; packed.tables.len().div_ceil(8)];
     words.as_mut_bytes()[..packed.tables.len()].copy_from_slice(&packed.tables);
-    let v2 = system.platform.is_gic_v2();
+    let v2 = system.platform().is_gic_v2();
     let parsed = weir_abi::PackedSystem::parse(words.as_bytes(), v2);
     test(&parsed.unwrap_or_else(|damage| panic!("{}", damage.message())), &image);
 }

@@ -55,7 +55,7 @@ fn assert_checks(text: &str) {
             if let Ok(packed) = pack(&system, &payloads, images::HYPERVISOR) {
                 let mut words = vec![0u64; packed.tables.len().div_ceil(8)];
                 words.as_mut_bytes()[..packed.tables.len()].copy_from_slice(&packed.tables);
-                let v2 = system.platform.is_gic_v2();
+                let v2 = system.platform().is_gic_v2();
                 let parsed = weir_abi::PackedSystem::parse(words.as_bytes(), v2);
                 assert_eq!(parsed.map(|parsed| parsed.vms()), Ok(system.vms.len()), "{text}");
             }

@@ -79,7 +79,7 @@ fn assert_whole(system: &System, packed: &Packed<'_>, v2: bool) {
     let rest = memory.next_multiple_of(weir_abi::PAGE) - file.next_multiple_of(weir_abi::PAGE);
     assert_eq!(packed.image_len, packed.file_len + rest);
     let rows = &packed.placement.rows;
-    let its = rows.iter().find(|row| row.address == system.platform.load_address).unwrap();
+    let its = rows.iter().find(|row| row.address == system.platform().load_address).unwrap();
     assert_eq!((&its.owner, its.size.0), (&MapOwner::Hypervisor, packed.image_len));
     let mut words = vec![0u64; image.len().div_ceil(8)];
     words.as_mut_bytes()[..image.len()].copy_from_slice(&image);
@@ -87,7 +87,7 @@ fn assert_whole(system: &System, packed: &Packed<'_>, v2: bool) {
     let parsed = weir_abi::PackedSystem::parse(tables, v2).unwrap();
     assert_eq!(parsed.vms(), system.vms.len());
     assert_eq!(parsed.header.cores as usize, system.cores_needed());
-    assert_eq!(parsed.header.load_address, system.platform.load_address.0);
+    assert_eq!(parsed.header.load_address, system.platform().load_address.0);
     let mut end = packed.tables_offset + packed.tables.len() as u64;
     for (offset, bytes) in &packed.blobs {
         assert!(offset.is_multiple_of(weir_abi::PAGE) && *offset >= end, "blobs overlap");
@@ -241,7 +241,7 @@ fn the_map_covers_all_ram_without_overlap() {
             continue;
         }
         let placement = place(&system, 40 << 20).unwrap();
-        for pool in system.platform.pools() {
+        for pool in system.platform().pools() {
             let mut at = pool.start;
             for row in placement.rows.iter().filter(|row| pool.contains(&row.address.0)) {
                 assert_eq!(row.address.0, at, "{}:\n{placement:?}", path.display());
@@ -374,7 +374,7 @@ fn the_engines_limit_follows_from_a_chunk() {
         let text = format!("platform = \"zcu102\"\n{vms}{flow}{measured}");
         let catalog = Catalog { machine, ..catalog() };
         let checked = check_text(Path::new("x.toml"), &text, &catalog);
-        checked.unwrap_or_else(|faults| panic!("{faults}")).timing.engine_limit().0
+        checked.unwrap_or_else(|faults| panic!("{faults}")).engine_limit().0
     };
     let weirs = "weir bench board --platform zcu102";
     assert_eq!(limit(Machine::Board, weirs, 2000), 2 * (2000 + 4096 * 1000 / 47));
@@ -399,20 +399,20 @@ fn a_system_for_qemus_machine_takes_its_values() {
     let (board, qemu) = (on(Machine::Board), on(Machine::Qemu));
     assert_eq!(board.regulations[0].source, regulation::PMU);
     assert_eq!(qemu.regulations[0].source, regulation::COUNTER_PAGE);
-    assert_eq!([&board, &qemu].map(|system| system.timing.dma.path), [DataPath::Dma; 2]);
+    assert_eq!([&board, &qemu].map(|system| system.dma.path), [DataPath::Dma; 2]);
     // The board's engine is in no time of the emulator, which has a rate of its own.
-    let engine = |system: &System| system.timing.engine_bandwidth().map(|rate| rate.0);
-    let measured = qemu.platform.overheads.engine_bandwidth.map(|rate| rate.0);
+    let engine = |system: &System| system.engine_bandwidth().map(|rate| rate.0);
+    let measured = qemu.platform().overheads.engine_bandwidth.map(|rate| rate.0);
     assert!(measured.is_some());
     assert_eq!((engine(&board), engine(&qemu)), (Some(2_000_000_000), measured));
     let steps = |system: &System| {
-        let steps = &system.timing.overheads;
+        let steps = &system.overheads;
         steps.iter().any(|step| step.name == "copy")
     };
     assert!(!steps(&board) && steps(&qemu));
-    assert!(board.platform.sharing.is_none() && qemu.platform.sharing.is_some());
+    assert!(board.platform().sharing.is_none() && qemu.platform().sharing.is_some());
     // What a run is not compared with is the board's.
-    assert_eq!(board.platform.saturation, qemu.platform.saturation);
+    assert_eq!(board.platform().saturation, qemu.platform().saturation);
 }
 
 /// A board with too few cores for twelve flows takes the steps of one that has them.

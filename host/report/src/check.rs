@@ -191,7 +191,7 @@ impl CheckedFile {
             devices: devices(vm),
             expect: vm.expect.clone(),
         };
-        let carried = system.timing.flows.iter().filter(|_| system.has_flows());
+        let carried = system.flows.iter().filter(|_| system.has_flows());
         let flow = |(index, flow): (usize, &Flow)| CheckedFlow {
             name: flow.name.clone(),
             from: system.vms[flow.from].name.clone(),
@@ -204,14 +204,14 @@ impl CheckedFile {
             good: true,
             faults: Vec::new(),
             system: name(system),
-            platform: system.platform.name.clone(),
+            platform: system.platform().name.clone(),
             cores: system.cores_needed(),
             console_core: system.hypervisor.console_core.0,
             vms: system.vms.iter().map(vm).collect(),
             flows: carried.enumerate().map(flow).collect(),
             division: coloring::record(system, placement),
             placement: placement.records(),
-            shared_cores: supplies(&system.timing).map_or_else(Vec::new, |supply| supply.cores),
+            shared_cores: supplies(system).map_or_else(Vec::new, |supply| supply.cores),
             guessed_images: guessed,
             not_built: not_built(system),
             notes,

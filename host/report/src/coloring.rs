@@ -13,7 +13,7 @@ use weir_units::Bytes;
 pub fn report(system: &System, placement: &Placement) -> String {
     let division = &system.division;
     let classes = &division.classes;
-    let platform = &system.platform.name;
+    let platform = &system.platform().name;
     let tlb = tlb(system);
     if classes.count() == 1 {
         return format!(
@@ -100,7 +100,7 @@ fn costs(system: &System, shares: &[Share]) -> Vec<String> {
          and the pristine image that a restart copies: {}",
         kept.join(", ")
     ));
-    if let Some(cache) = system.platform.places.cache {
+    if let Some(cache) = system.platform().places.cache {
         let smaller: Vec<String> = shares
             .iter()
             .filter_map(|share| Some((share, share.cache?)))

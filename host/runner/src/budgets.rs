@@ -11,7 +11,7 @@ use weir_model::{System, counters::CounterEvent};
 /// The call is wrong if a budget needs an event that QEMU does not count, or the PMU's interrupt and
 /// the machine lacks it.
 pub fn check_machine(system: &System) -> Result {
-    let Some(qemu) = &system.platform.qemu else { return Ok(()) };
+    let Some(qemu) = &system.platform().qemu else { return Ok(()) };
     let by_pmu =
         |rules: &regulation::Regulation| rules.period_ns > 0 && rules.source == regulation::PMU;
     let budgets = system.vms.iter().zip(&system.regulations);
@@ -28,7 +28,8 @@ pub fn check_machine(system: &System) -> Result {
         Some((vm, _)) => Err(Failure::call(format!(
             "QEMU's machine for {} does not have the interrupt of the PMUs, so the budget of {} \
              would never be spent: give it source = \"counter-page\"",
-            system.platform.name, vm.name
+            system.platform().name,
+            vm.name
         ))),
         None => Ok(()),
     }

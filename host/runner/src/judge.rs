@@ -50,17 +50,17 @@ pub(crate) fn cores(system: &System, observed: Option<&ObservedTrace>) -> Vec<Co
             core: id,
             switches: seen.map(|seen| seen.times),
             max_switch_ns: seen.filter(|seen| seen.times > 0).map(|seen| seen.max_ns),
-            stated_switch_ns: system.timing.sharing(core).map(|sharing| sharing.switch.0),
+            stated_switch_ns: system.sharing(core).map(|sharing| sharing.switch.0),
         })
     };
-    system.timing.cores.iter().filter_map(core).collect()
+    system.cores.iter().filter_map(core).collect()
 }
 
 /// Returns the receivers of the flows, in the order of their numbers in a trace, that share all of
 /// their cores.
 #[must_use]
 pub fn sharers(system: &System) -> Vec<Option<u8>> {
-    let receivers = system.timing.flows.iter().flat_map(|flow| flow.to.iter().copied());
+    let receivers = system.flows.iter().flat_map(|flow| flow.to.iter().copied());
     let sharer = |vm: usize| u8::try_from(vm).ok().filter(|_| shares_all_cores(system, vm));
     receivers.map(sharer).collect()
 }
@@ -320,11 +320,11 @@ fn budget(
 /// Returns the deadlines of all tasks in ns, by their names in a trace.
 #[must_use]
 pub fn tasks(system: &System) -> BTreeMap<TaskKey, u64> {
-    let tasks = |(vm, place): (&weir_model::timing::TimedVm, u8)| {
+    let tasks = |(vm, place): (&weir_model::Vm, u8)| {
         let task = move |task: &Task| ((place, MarkName::new(&task.name)), task.deadline.0);
         vm.tasks.iter().map(task).collect::<Vec<_>>()
     };
-    system.timing.vms.iter().zip(0..).flat_map(tasks).collect()
+    system.vms.iter().zip(0..).flat_map(tasks).collect()
 }
 
 fn task(

@@ -223,7 +223,7 @@ pub fn plugin_arguments(
 
 /// Returns the plug-in's description of a system.
 fn setup(system: &System, packed: Option<&Packed>) -> std::result::Result<Setup, String> {
-    let platform = &system.platform;
+    let platform = system.platform();
     let cache = platform.places.cache.ok_or_else(|| {
         format!(
             "{} describes no cache: give its file a [cache] with size, ways and line",

@@ -78,7 +78,7 @@ impl Rings {
         image: &[u8],
         environment: &Environment,
     ) -> std::result::Result<Self, String> {
-        let gic_v2 = system.platform.is_gic_v2();
+        let gic_v2 = system.platform().is_gic_v2();
         let elf = Programs::new(environment, true).hypervisor_in(image);
         let elf = elf.map_err(|failure| failure.text)?;
         let bytes = fs::read(&elf).map_err(|error| format!("{}: {error}", elf.display()))?;

@@ -9,11 +9,11 @@ use std::{
     iter::{repeat, zip},
 };
 use weir_model::{
-    System,
-    timing::{DEFAULT_PORT, TimedLine, TimedVm},
+    System, Vm,
+    timing::{DEFAULT_PORT, Task, TimedLine},
 };
 use weir_trace::record::Accesses;
-use weir_units::{Events, Nanos};
+use weir_units::{CoreId, Events, Nanos};
 
 /// Bounds of the analysis that the observations of a run are compared with, in ns.
 #[derive(Clone, Debug, Default)]
@@ -29,23 +29,11 @@ pub struct RunBounds {
 /// Returns the VMs of a system, with their tasks, memory budgets, and interrupts with deadlines.
 #[must_use]
 pub fn vms(system: &System, bounds: &RunBounds) -> Vec<VmRun> {
-    let vcpu = |(number, core): (u8, &weir_units::CoreId)| VcpuRun {
-        number,
-        core: core.0,
-        ..VcpuRun::default()
-    };
-    let mut vms: Vec<_> = system
-        .vms
-        .iter()
-        .map(|vm| VmRun {
-            name: vm.name.clone(),
-            vcpus: zip(0.., &vm.cpus).map(vcpu).collect(),
-            ..VmRun::default()
-        })
-        .collect();
-    for (place, (vm, timed)) in vms.iter_mut().zip(&system.timing.vms).enumerate() {
-        let named = |name: &str| (timed.name.clone(), name.to_owned());
-        let task = |task: &weir_model::timing::Task| TaskFinding {
+    let vcpu =
+        |(number, core): (u8, &CoreId)| VcpuRun { number, core: core.0, ..VcpuRun::default() };
+    let each = system.vms.iter().enumerate().map(|(place, vm)| {
+        let named = |name: &str| (vm.name.clone(), name.to_owned());
+        let task = |task: &Task| TaskFinding {
             name: task.name.clone(),
             deadline_ns: task.deadline.0,
             bound_ns: bounds.tasks.get(&named(&task.name)).copied(),
@@ -59,16 +47,21 @@ pub fn vms(system: &System, bounds: &RunBounds) -> Vec<VmRun> {
                 ..InterruptFinding::default()
             })
         };
-        vm.tasks = timed.tasks.iter().map(task).collect();
-        let own = system.timing.lines.iter().filter(|line| line.vm == place);
-        vm.interrupts = own.filter_map(interrupt).collect();
-        vm.budgets = budgets(system, place, timed);
-    }
-    vms
+        let own = system.lines.iter().filter(|line| line.vm == place);
+        VmRun {
+            name: vm.name.clone(),
+            vcpus: zip(0.., &vm.cpus).map(vcpu).collect(),
+            tasks: vm.tasks.iter().map(task).collect(),
+            interrupts: own.filter_map(interrupt).collect(),
+            budgets: budgets(system, place, vm),
+            ..VmRun::default()
+        }
+    });
+    each.collect()
 }
 
 /// Returns the memory budgets of each vCPU of a VM.
-fn budgets(system: &System, place: usize, vm: &TimedVm) -> Vec<BudgetFinding> {
+fn budgets(system: &System, place: usize, vm: &Vm) -> Vec<BudgetFinding> {
     let Some(rules) = system.regulations.get(place).filter(|rules| rules.period_ns > 0) else {
         return Vec::new();
     };
@@ -78,7 +71,7 @@ fn budgets(system: &System, place: usize, vm: &TimedVm) -> Vec<BudgetFinding> {
     } else {
         &[(Accesses::All, rules.reads)]
     };
-    let overshoot = system.timing.overshoot(vm, Nanos(rules.period_ns)).map(Events::get);
+    let overshoot = system.overshoot(vm, Nanos(rules.period_ns)).map(Events::get);
     let limits = limits.iter().filter(|(_, budget)| *budget != u64::MAX);
     let budgets = (0..).zip(&vm.cpus).flat_map(|(vcpu, _)| {
         limits.clone().map(move |&(accesses, budget)| BudgetFinding {
@@ -101,7 +94,7 @@ pub fn flows(system: &System, bounds: &RunBounds) -> Vec<FlowRun> {
     }
     let bounds = bounds.flows.iter().copied().chain(repeat(None));
     let mut flows = Vec::new();
-    for ((index, flow), bound_ns) in system.timing.flows.iter().enumerate().zip(bounds) {
+    for ((index, flow), bound_ns) in system.flows.iter().enumerate().zip(bounds) {
         let has_several = flow.to.len() > 1;
         let first_receiver = u32::try_from(flows.len()).unwrap_or(u32::MAX);
         flows.extend(flow.to.iter().map(|&to| FlowRun {
@@ -127,8 +120,7 @@ pub fn flows(system: &System, bounds: &RunBounds) -> Vec<FlowRun> {
 
 /// Returns whether a VM shares all of its cores.
 pub(crate) fn shares_all_cores(system: &System, vm: usize) -> bool {
-    let is_shared = |core: &weir_units::CoreId| {
-        system.timing.cores.iter().any(|shared| shared.id == u64::from(core.0))
-    };
+    let is_shared =
+        |core: &CoreId| system.cores.iter().any(|shared| shared.id == u64::from(core.0));
     system.vms.get(vm).is_some_and(|vm| vm.cpus.iter().all(is_shared))
 }

@@ -65,8 +65,7 @@ impl SimulatedBoard {
         let mut vms = Vec::new();
         let mut taken = vec![0; memory.engine_names().len()];
         for (index, vm) in system.vms.iter().enumerate() {
-            let timed = system.timing.vms.get(index);
-            let workload = timed.and_then(|timed| timed.workload.clone());
+            let workload = vm.workload.clone();
             let of =
                 |index: usize| Some((system.regulations.get(index)?, cores.get(index)?.as_slice()));
             let mut vcpus = Vec::new();
@@ -103,10 +102,10 @@ impl SimulatedBoard {
             });
         }
         alone_on_their_cores(&vms)?;
-        let (broker, left_out) = if system.timing.flows.is_empty() {
+        let (broker, left_out) = if system.flows.is_empty() {
             (None, None)
         } else {
-            match Broker::new(&system.timing, memory, &vms, &mut taken) {
+            match Broker::new(system, memory, &vms, &mut taken) {
                 Ok(broker) => (Some(broker), None),
                 Err(why) => (None, Some(why?)),
             }

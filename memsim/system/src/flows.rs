@@ -5,8 +5,10 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use std::sync::Arc;
 use weir_memory::Picos;
-use weir_model::Timing;
-use weir_model::timing::{DataPath, Flow};
+use weir_model::{
+    System,
+    timing::{DataPath, Flow},
+};
 use weir_units::Nanos;
 
 /// Bytes of a page.
@@ -77,7 +79,7 @@ pub(crate) struct Steps {
 
 impl Steps {
     /// Those of a file; the names that are missing, if there are some.
-    fn of(timing: &Timing) -> Result<Self, Vec<&'static str>> {
+    fn of(system: &System) -> Result<Self, Vec<&'static str>> {
         let mut steps = Self::default();
         let fields: [(&'static str, &mut Step); 12] = [
             ("hc", &mut steps.hc),
@@ -95,7 +97,7 @@ impl Steps {
         ];
         let mut missing = Vec::new();
         for (name, step) in fields {
-            let Some(known) = timing.overheads.iter().find(|known| known.name == name) else {
+            let Some(known) = system.overheads.iter().find(|known| known.name == name) else {
                 missing.push(name);
                 continue;
             };
@@ -134,12 +136,12 @@ impl Broker {
     /// The broker of a system, which takes a channel of its engine; `Err(Ok(why))` where the model
     /// leaves its flows out.
     pub fn new(
-        timing: &Timing,
+        system: &System,
         memory: &MemoryModel,
         vms: &[Vm],
         taken: &mut [usize],
     ) -> Result<Self, Result<String, SimulationError>> {
-        let dma = &timing.dma;
+        let dma = &system.dma;
         if dma.path != DataPath::Dma {
             return Err(Ok("a core copies the messages ([dma] path, or a platform without a DMA \
                            engine), and the model has the path of a DMA engine only"
@@ -156,7 +158,7 @@ impl Broker {
                 if names.is_empty() { "none".to_owned() } else { names.join(", ") }
             )))
         })?;
-        let steps = Steps::of(timing)
+        let steps = Steps::of(system)
             .map_err(|missing| Ok(format!("missing overheads: {}", missing.join(", "))))?;
         let channel = taken[engine];
         taken[engine] += 1;
@@ -167,15 +169,15 @@ impl Broker {
                 channel.saturating_sub(1)
             ))));
         }
-        if timing.flows.len() > MOST_FLOWS {
-            let count = timing.flows.len();
+        if system.flows.len() > MOST_FLOWS {
+            let count = system.flows.len();
             return Err(Err(SimulationError(format!(
                 "{count} flows, and the model takes {MOST_FLOWS}"
             ))));
         }
         let chunk = dma.chunk.map_or(CHUNK, |chunk| chunk.0).max(1);
-        let buffers = buffers(&timing.flows, vms).map_err(Err)?;
-        let mut senders: Vec<_> = timing.flows.iter().map(|flow| flow.from).collect();
+        let buffers = buffers(&system.flows, vms).map_err(Err)?;
+        let mut senders: Vec<_> = system.flows.iter().map(|flow| flow.from).collect();
         senders.sort_unstable();
         senders.dedup();
         Ok(Self {
@@ -185,7 +187,7 @@ impl Broker {
             chunk,
             queues: dma.queues.map_or(senders.len() as u64, u64::from),
             steps,
-            flows: timing.flows.iter().map(bounded).collect(),
+            flows: system.flows.iter().map(bounded).collect(),
             buffers,
         })
     }

@@ -206,7 +206,7 @@ pub fn quiet_bounds(file: &Path, platform: Option<&str>) -> Vec<Option<u64>> {
     let environment = Environment::find();
     let system = weir_image::load(file, platform, Machine::Qemu, &environment);
     let system = system.unwrap_or_else(|faults| panic!("{faults}"));
-    weir_analysis::system::quiet_bounds(&system.timing)
+    weir_analysis::system::quiet_bounds(&system)
 }
 
 /// The JSON of `weir build` for the system of this text; the image goes to `image`.

@@ -1,7 +1,7 @@
 //! Colors and banks of a board that can be divided among VMs.
 
 use toml_edit::{DocumentMut, Item, TableLike};
-use weir_model::{Timing, timing::TimedVm};
+use weir_model::{System, Vm};
 use weir_paging::classes::PageClasses;
 
 /// Colors and banks of a board, for VMs that need a part of the cache of their own.
@@ -18,7 +18,7 @@ pub struct BoardClasses {
 impl BoardClasses {
     /// Returns none if no VM has a `working_set`, if the file assigns colors, or if the cache is
     /// not known.
-    pub fn of(timing: &Timing, text: &str) -> Option<Self> {
+    pub fn of(system: &System, text: &str) -> Option<Self> {
         let document: DocumentMut = text.parse().ok()?;
         let says = |table: &dyn TableLike| {
             let given = |key: &str| table.get(key).is_some_and(|key| key.as_str() != Some("auto"));
@@ -29,10 +29,10 @@ impl BoardClasses {
         if vms.iter().any(|vm| says(vm)) || hypervisor.is_some_and(says) {
             return None;
         }
-        if timing.vms.iter().all(|vm| vm.working_set.is_none()) {
+        if system.guests().iter().all(|vm| vm.working_set.is_none()) {
             return None;
         }
-        let platform = timing.platform.as_ref()?;
+        let platform = system.platform.as_ref()?;
         let cache = platform.places.cache?;
         let name = document.get("dram").and_then(Item::as_str);
         let map =
@@ -42,7 +42,7 @@ impl BoardClasses {
         let independent =
             banks > 1 && classes.count() as u64 == u64::from(colors) * u64::from(banks);
         // Without best effort, a part must be left for the hypervisor.
-        let reserve = u32::from(timing.vms.iter().all(|vm| !is_best_effort(vm)));
+        let reserve = u32::from(system.guests().iter().all(|vm| !is_best_effort(vm)));
         let ram: u64 = platform.pools().iter().map(|pool| pool.end - pool.start).sum();
         Some(Self {
             colors: colors.checked_sub(reserve).filter(|colors| *colors > 0)?,
@@ -64,20 +64,20 @@ impl BoardClasses {
     }
 
     /// Returns the colors that a VM's working set needs.
-    fn needed(&self, vm: &TimedVm) -> u64 {
+    fn needed(&self, vm: &Vm) -> u64 {
         vm.working_set.map_or(0, |set| set.0.div_ceil(self.color_bytes.max(1))).max(1)
     }
 
     /// Returns the colors that are left for best effort.
-    pub fn left(&self, vms: &[TimedVm]) -> u64 {
+    pub fn left(&self, vms: &[Vm]) -> u64 {
         let own = vms.iter().filter(|vm| !is_best_effort(vm)).map(|vm| self.needed(vm));
         u64::from(self.colors).saturating_sub(own.fold(0, u64::saturating_add))
     }
 
     /// Returns a VM's memory in bytes of whole banks: a VM has only that part of a bank that lies
     /// in its colors. `left` colors belong to best effort.
-    pub fn memory(&self, vm: &TimedVm, left: u64) -> u64 {
-        let memory = vm.memory.map_or(0, |memory| memory.0);
+    pub fn memory(&self, vm: &Vm, left: u64) -> u64 {
+        let memory = vm.memory.iter().fold(0, |sum: u64, piece| sum.saturating_add(piece.size.0));
         if self.banks.is_none() {
             return memory;
         }
@@ -88,7 +88,7 @@ impl BoardClasses {
 }
 
 /// Returns whether a VM is best effort: it is not critical, requires no bandwidth and has no tasks.
-pub fn is_best_effort(vm: &TimedVm) -> bool {
+pub fn is_best_effort(vm: &Vm) -> bool {
     let required = vm.memory_budget.as_ref().and_then(|bandwidth| bandwidth.required);
     vm.criticality == 0 && required.is_none() && vm.tasks.is_empty()
 }

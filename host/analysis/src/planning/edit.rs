@@ -6,7 +6,7 @@ use super::{
 };
 use crate::Nanos;
 use toml_edit::{ArrayOfTables, DocumentMut, InlineTable, Item, Table, TableLike, Value, value};
-use weir_model::Timing;
+use weir_model::System;
 
 /// Returns the text after a change of its tables. What was not changed keeps its form.
 fn edited(
@@ -69,15 +69,15 @@ fn text_of(schedule: &ScheduleChoice) -> String {
 }
 
 /// Returns the text with the choices.
-pub fn write(text: &str, timing: &Timing, choice: &Choice) -> Result<String, String> {
-    edited(text, |document| values(document, timing, choice))
+pub fn write(text: &str, system: &System, choice: &Choice) -> Result<String, String> {
+    edited(text, |document| values(document, system, choice))
 }
 
 /// Writes the choices but schedules.
-fn values(document: &mut DocumentMut, timing: &Timing, choice: &Choice) -> Result<(), String> {
-    let period = timing.saturation.as_ref().map(|saturation| saturation.period.to_string());
+fn values(document: &mut DocumentMut, system: &System, choice: &Choice) -> Result<(), String> {
+    let period = system.saturation.as_ref().map(|saturation| saturation.period.to_string());
     let listed = document.get("vm").is_some();
-    for (position, (vm, share)) in timing.vms.iter().zip(&choice.setting.shares).enumerate() {
+    for (position, (vm, share)) in system.guests().iter().zip(&choice.setting.shares).enumerate() {
         if let (Some(board), false) = (&choice.board, is_best_effort(vm)) {
             let table = table_of(document, position, listed, &vm.name)?;
             table.insert("colors", value(numbers(share.colors)));
@@ -103,16 +103,16 @@ fn values(document: &mut DocumentMut, timing: &Timing, choice: &Choice) -> Resul
         bandwidth.insert("period", value(period));
         tidy(table.get_mut("memory_budget"));
     }
-    if !timing.flows.is_empty() {
+    if !system.flows.is_empty() {
         if document.get("dma").is_none() {
             document.insert("dma", Item::Table(Table::new()));
         }
         let dma = document.get_mut("dma").and_then(Item::as_table_like_mut);
         let dma = dma.ok_or("`dma` is no table")?;
-        if timing.dma.bandwidth.is_none() {
+        if system.dma.bandwidth.is_none() {
             dma.insert("bandwidth", value(choice.setting.dma.to_string()));
         }
-        if let (None, Some(chunk)) = (timing.dma.chunk, choice.setting.chunk) {
+        if let (None, Some(chunk)) = (system.dma.chunk, choice.setting.chunk) {
             dma.insert("chunk", value(chunk.to_string()));
         }
     }

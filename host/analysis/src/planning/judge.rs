@@ -10,7 +10,7 @@ use std::{
     cell::{Cell, RefCell},
     collections::HashMap,
 };
-use weir_model::Timing;
+use weir_model::System;
 use weir_model::timing::MemoryBudget;
 
 /// The effort of one question of the search.
@@ -30,7 +30,7 @@ type Known = HashMap<(Vec<usize>, u64), Result<Option<u64>, Unsure>>;
 
 /// Answers the search.
 pub struct Asker<'a> {
-    pub timing: &'a Timing,
+    pub system: &'a System,
     /// The period of all budgets that are tried.
     period: Nanos,
     /// Positions in the file of the search's flows.
@@ -43,13 +43,13 @@ pub struct Asker<'a> {
 
 impl<'a> Asker<'a> {
     pub fn new(
-        timing: &'a Timing,
+        system: &'a System,
         period: Nanos,
         timed: Vec<usize>,
         options: &'a PlanOptions<'a>,
     ) -> Self {
         Self {
-            timing,
+            system,
             period,
             timed,
             known: RefCell::default(),
@@ -81,18 +81,18 @@ impl<'a> Asker<'a> {
     }
 
     /// Returns the file with some of its flows.
-    fn with(&self, flows: &[usize], chunk: Bytes) -> Timing {
-        let mut timing = self.timing.clone();
-        timing.dma.chunk = Some(chunk);
+    fn with(&self, flows: &[usize], chunk: Bytes) -> System {
+        let mut system = self.system.clone();
+        system.dma.chunk = Some(chunk);
         let mut kept: Vec<usize> =
             flows.iter().filter_map(|flow| self.timed.get(*flow)).copied().collect();
         kept.sort_unstable();
         let mut position = 0..;
-        timing.flows.retain(|flow| {
+        system.flows.retain(|flow| {
             let here = position.next().unwrap_or(0);
             flow.best_effort || kept.binary_search(&here).is_ok()
         });
-        timing
+        system
     }
 
     /// Analyzes the tasks of a VM next to budgets and a DMA bandwidth, with causes of missing bounds
@@ -103,7 +103,7 @@ impl<'a> Asker<'a> {
         (budgets, dma): (&[u64], BytesPerSec),
         explain: bool,
     ) -> Option<TimeReport> {
-        let mut tried = self.timing.clone();
+        let mut tried = self.system.clone();
         // Without [saturation] no budget is written.
         let written = tried.saturation.is_some();
         for (vm, budget) in tried.vms.iter_mut().zip(budgets).filter(|_| written) {
@@ -123,7 +123,7 @@ impl Judge for Asker<'_> {
         if let Some(known) = self.known.borrow().get(&key) {
             return known.map(|least| least.map(BytesPerSec));
         }
-        let effort = self.pay(LEAST + ASKING * self.timing.flows.len() as u64)?;
+        let effort = self.pay(LEAST + ASKING * self.system.flows.len() as u64)?;
         let (least, spent) = system::least(&self.with(flows, chunk), effort);
         self.spend(spent);
         let least = least.map_err(|GaveUp| Unsure).map(|least| least.map(|b| b.max(1)));
@@ -132,14 +132,14 @@ impl Judge for Asker<'_> {
     }
 
     fn flows_hold(&self, flows: &[usize], chunk: Bytes, dma: BytesPerSec) -> Result<bool, Unsure> {
-        let effort = self.pay(ASKING * self.timing.flows.len() as u64)?;
+        let effort = self.pay(ASKING * self.system.flows.len() as u64)?;
         let (holds, spent) = system::hold(&self.with(flows, chunk), dma, effort);
         self.spend(spent);
         holds.map_err(|GaveUp| Unsure)
     }
 
     fn task_holds(&self, vm: usize, budgets: &[u64], dma: BytesPerSec) -> Result<bool, Unsure> {
-        let tasks = self.timing.vms.get(vm).map_or(0, |vm| vm.tasks.len() as u64);
+        let tasks = self.system.guests().get(vm).map_or(0, |vm| vm.tasks.len() as u64);
         self.pay(TASK * tasks.max(1))?;
         Ok(self.tasks(vm, (budgets, dma), false).is_some_and(|time| time.causes.is_empty()))
     }

@@ -34,10 +34,7 @@ use schemars::JsonSchema;
 use search::{PlanSetting, Refusal, search};
 use serde::Serialize;
 use std::{error, fmt};
-use weir_model::{
-    Code, Faults, SystemFile, Timing,
-    timing::{Saturation, TimedVm},
-};
+use weir_model::{Code, Faults, System, SystemFile, Vm, timing::Saturation};
 
 pub use refusal::{Conflict, Shortage};
 pub use schedules::{CoreChoice, ScheduleChoice, ServerChoice, SlotChoice};
@@ -203,9 +200,9 @@ impl From<Faults> for PlanError {
 pub fn plan(file: &SystemFile, options: &PlanOptions) -> Result<Plan, PlanError> {
     let mut conflict = None;
     for slack in SLACKS {
-        let cores = match schedules::choose(file.timing(), slack, options) {
+        let cores = match schedules::choose(file.system(), slack, options) {
             Ok(cores) if cores.is_empty() => return plan_values(file, options, Vec::new()),
-            Ok(cores) => schedules::choices(file.timing(), &cores),
+            Ok(cores) => schedules::choices(file.system(), &cores),
             Err(refused) => return Err(conflict.unwrap_or(refused)),
         };
         let text = edit::schedules(file.text(), &cores);
@@ -227,11 +224,11 @@ const SLACKS: [u64; 4] = [100, 125, 160, 200];
 
 /// Returns the error about a file that cannot be edited.
 fn not_edited(file: &SystemFile, error: &str) -> PlanError {
-    let timing = file.timing();
-    let place = timing.vms.first().map(|vm| vm.place.clone()).unwrap_or_default();
+    let system = file.system();
+    let place = system.guests().first().map(|vm| vm.place.clone()).unwrap_or_default();
     let help = "write each VM as a [[vm]] table, and each core as a [[core]] table";
     let message = format!("the system: the file cannot be edited: {error}");
-    Faults(vec![timing.fault(Code::PlanBudget, &place, message, help)]).into()
+    Faults(vec![system.fault(Code::PlanBudget, &place, message, help)]).into()
 }
 
 /// Chooses what a file with schedules leaves open.
@@ -240,18 +237,18 @@ fn plan_values(
     options: &PlanOptions,
     cores: Vec<CoreChoice>,
 ) -> Result<Plan, PlanError> {
-    let timing = file.timing();
-    let choice = choose(timing, file.text(), options)?;
-    let planned = edit::write(file.text(), timing, &choice);
+    let system = file.system();
+    let choice = choose(system, file.text(), options)?;
+    let planned = edit::write(file.text(), system, &choice);
     let file = file.with_text(&planned.map_err(|error| not_edited(file, &error))?)?;
-    file.timing().check_budgets()?;
+    file.system().check_budgets()?;
     let report = analyze(&file, &Options { effort: EFFORT, ..Options::default() })?;
     if report.verdict == Some(Verdict::DoesNotHold) {
         return Err(Faults(report.refused()).into());
     }
-    let choices = Choices { cores, ..choices(file.timing(), &choice) };
+    let choices = Choices { cores, ..choices(file.system(), &choice) };
     let mut left_out: Vec<String> =
-        left_out(file.timing()).into_iter().map(str::to_owned).collect();
+        left_out(file.system()).into_iter().map(str::to_owned).collect();
     left_out.extend(report.memory.iter().flat_map(|memory| memory.notes.iter().cloned()));
     Ok(Plan { choices, file, report, left_out })
 }
@@ -264,8 +261,8 @@ struct Choice {
 }
 
 /// Returns the choices, as the planned file has them.
-fn choices(timing: &Timing, choice: &Choice) -> Choices {
-    let vms = timing.vms.iter().zip(&choice.setting.shares).map(|(vm, share)| {
+fn choices(system: &System, choice: &Choice) -> Choices {
+    let vms = system.guests().iter().zip(&choice.setting.shares).map(|(vm, share)| {
         let budget = vm.memory_budget.as_ref().and_then(|bandwidth| bandwidth.budget);
         let board = choice.board.as_ref().filter(|_| !is_best_effort(vm));
         VmChoice {
@@ -276,7 +273,7 @@ fn choices(timing: &Timing, choice: &Choice) -> Choices {
             period_ns: budget.map(|budget| budget.1.0),
         }
     });
-    let known = timing.saturation.as_ref();
+    let known = system.saturation.as_ref();
     let accesses = choice.setting.best_effort;
     let bandwidth =
         |known: &Saturation| Budget { accesses, period: known.period }.bandwidth(known.line).0;
@@ -288,20 +285,20 @@ fn choices(timing: &Timing, choice: &Choice) -> Choices {
         best_effort_budget: known.map(|_| accesses),
         best_effort_bandwidth: known.map(bandwidth),
         period: known.map(|known| known.period),
-        has_flows: !timing.flows.is_empty(),
+        has_flows: !system.flows.is_empty(),
     }
 }
 
 /// Returns what was left alone where next to nothing was chosen, and what it takes to have it
 /// chosen.
-fn left_out(timing: &Timing) -> Vec<&'static str> {
+fn left_out(system: &System) -> Vec<&'static str> {
     let mut left = Vec::new();
-    if timing.saturation.is_none() {
+    if system.saturation.is_none() {
         left.push(
             "budgets were not chosen: the saturation of the memory is not known; add [saturation], \
              or name a platform that has it (zcu102)",
         );
-        if timing.vms.iter().all(|vm| vm.working_set.is_none()) {
+        if system.guests().iter().all(|vm| vm.working_set.is_none()) {
             left.push("colors were not chosen: no VM has a `working_set`");
         }
     }
@@ -309,35 +306,35 @@ fn left_out(timing: &Timing) -> Vec<&'static str> {
 }
 
 /// Finds the best setting.
-fn choose(timing: &Timing, text: &str, options: &PlanOptions) -> Result<Choice, PlanError> {
+fn choose(system: &System, text: &str, options: &PlanOptions) -> Result<Choice, PlanError> {
     let wrong = |faults| PlanError::Faults(Faults(faults));
-    let table = match &timing.saturation {
+    let table = match &system.saturation {
         Some(saturation) => {
-            short_table(timing, saturation)?;
-            let left = less_forgiven(timing, saturation)?;
-            system::saturation(timing, &left).map_err(wrong)?
+            short_table(system, saturation)?;
+            let left = less_forgiven(system, saturation)?;
+            system::saturation(system, &left).map_err(wrong)?
         }
-        None => unlimited(timing)?,
+        None => unlimited(system)?,
     };
-    if !timing.flows.is_empty() {
-        system::path(timing, Reading::Printed).map_err(wrong)?;
+    if !system.flows.is_empty() {
+        system::path(system, Reading::Printed).map_err(wrong)?;
     }
-    obstacle::check(timing).map_err(wrong)?;
+    obstacle::check(system).map_err(wrong)?;
     // Everything without a meaning is reported before anything is chosen.
-    let bandwidth = (!timing.flows.is_empty()).then_some(BytesPerSec(1));
-    analyze_timing(timing, &Options { bandwidth, effort: Effort(1), ..Options::default() })?;
+    let bandwidth = (!system.flows.is_empty()).then_some(BytesPerSec(1));
+    analyze_timing(system, &Options { bandwidth, effort: Effort(1), ..Options::default() })?;
 
     let timed: Vec<usize> =
-        (0..timing.flows.len()).filter(|flow| !timing.flows[*flow].best_effort).collect();
-    let board = BoardClasses::of(timing, text);
+        (0..system.flows.len()).filter(|flow| !system.flows[*flow].best_effort).collect();
+    let board = BoardClasses::of(system, text);
     // Its own banks cost a VM memory, and no file requires them, so they are given up first.
     let colors_only = board.as_ref().and_then(BoardClasses::colors_only);
     let boards: Vec<Option<BoardClasses>> =
         std::iter::once(board).chain(colors_only.map(Some)).collect();
     let problem =
-        |board: &Option<BoardClasses>| Problem::new(timing, board.as_ref(), &table, &timed);
+        |board: &Option<BoardClasses>| Problem::new(system, board.as_ref(), &table, &timed);
     let problems: Vec<_> = boards.iter().map(problem).collect();
-    let asker = Asker::new(timing, table.period(), timed, options);
+    let asker = Asker::new(system, table.period(), timed, options);
     match search(&problems, &asker, || asker.allow_explanation()) {
         Ok((position, setting)) => {
             Ok(Choice { setting, board: boards.into_iter().nth(position).flatten() })
@@ -350,9 +347,9 @@ fn choose(timing: &Timing, text: &str, options: &PlanOptions) -> Result<Choice, 
 }
 
 /// Refuses a table for a period that the table itself calls too short for a budget.
-fn short_table(timing: &Timing, saturation: &Saturation) -> Result<(), Faults> {
-    let chosen = |vm: &&TimedVm| vm.memory_budget.as_ref().is_none_or(|its| its.budget.is_none());
-    let Some(vm) = timing.vms.iter().find(chosen) else { return Ok(()) };
+fn short_table(system: &System, saturation: &Saturation) -> Result<(), Faults> {
+    let chosen = |vm: &&Vm| vm.memory_budget.as_ref().is_none_or(|its| its.budget.is_none());
+    let Some(vm) = system.guests().iter().find(chosen) else { return Ok(()) };
     let (period, least) = (saturation.period, saturation.min_period);
     if period >= least {
         return Ok(());
@@ -366,14 +363,14 @@ fn short_table(timing: &Timing, saturation: &Saturation) -> Result<(), Faults> {
         "measure it for such a period: `weir calibrate --period {least}`; or write `accesses` and \
          `period` for each VM"
     );
-    Err(Faults(vec![timing.fault(Code::PlanBudget, place, message, help)]))
+    Err(Faults(vec![system.fault(Code::PlanBudget, place, message, help)]))
 }
 
 /// Returns the table less what VMs without debt may take beyond their budgets.
-fn less_forgiven(timing: &Timing, from: &Saturation) -> Result<Saturation, Faults> {
-    let without = || timing.vms.iter().filter(|vm| system::forgiven(timing, vm) > Events(0));
+fn less_forgiven(system: &System, from: &Saturation) -> Result<Saturation, Faults> {
+    let without = || system.guests().iter().filter(|vm| system::forgiven(system, vm) > Events(0));
     let forgiven =
-        without().fold(Events(0), |sum, vm| sum.saturating_add(system::forgiven(timing, vm)));
+        without().fold(Events(0), |sum, vm| sum.saturating_add(system::forgiven(system, vm)));
     let points = from.points.iter();
     let points: Vec<_> =
         points.filter_map(|(budget, dma)| Some((budget.checked_sub(forgiven.0)?, *dma))).collect();
@@ -386,14 +383,14 @@ fn less_forgiven(timing: &Timing, from: &Saturation) -> Result<Saturation, Fault
             from.period
         );
         let help = "remove `debt = false`: what goes beyond is then taken off the next budget";
-        return Err(Faults(vec![timing.fault(Code::MemoryBandwidth, place, message, help)]));
+        return Err(Faults(vec![system.fault(Code::MemoryBandwidth, place, message, help)]));
     }
     Ok(Saturation { points, ..from.clone() })
 }
 
 /// Returns the table of a memory without known saturation: nothing is known to saturate it.
-fn unlimited(timing: &Timing) -> Result<SaturationTable, Faults> {
-    let dma = if timing.flows.is_empty() { 0 } else { MAX_BANDWIDTH };
+fn unlimited(system: &System) -> Result<SaturationTable, Faults> {
+    let dma = if system.flows.is_empty() { 0 } else { MAX_BANDWIDTH };
     let point = SaturationPoint { total_budget: u64::MAX, dma: BytesPerSec(dma) };
     SaturationTable::new(Nanos(1), vec![point]).map_err(|_| Faults::default())
 }

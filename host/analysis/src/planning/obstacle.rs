@@ -1,10 +1,6 @@
 //! Budgets that the search cannot choose.
 
-use weir_model::{
-    Code, Fault, Object, Timing,
-    counters::CounterEvent,
-    timing::{MemoryBudget, TimedVm},
-};
+use weir_model::{Code, Fault, Object, System, Vm, counters::CounterEvent, timing::MemoryBudget};
 
 /// Checks that the search knows what each budget that it must choose takes and guarantees: a static
 /// budget of refills.
@@ -12,24 +8,24 @@ use weir_model::{
 /// # Errors
 ///
 /// A fault for each other budget, with what to write.
-pub fn check(timing: &Timing) -> Result<(), Vec<Fault>> {
+pub fn check(system: &System) -> Result<(), Vec<Fault>> {
     let mut faults = Vec::new();
-    for vm in &timing.vms {
-        faults.extend(unknown_accesses(timing, vm));
+    for vm in system.guests() {
+        faults.extend(unknown_accesses(system, vm));
         let Some(bandwidth) = &vm.memory_budget else { continue };
         let open = bandwidth.budget.is_none();
         let Some((what, instead)) = obstacle(bandwidth, open) else { continue };
         let message = format!("{vm}: no budget can be planned: {what}");
-        faults.push(timing.fault(Code::PlanBudget, &bandwidth.place, message, instead));
+        faults.push(system.fault(Code::PlanBudget, &bandwidth.place, message, instead));
     }
     if faults.is_empty() { Ok(()) } else { Err(faults) }
 }
 
 /// Returns the fault of a task without `accesses` of a VM with a budget to be chosen: how long
 /// the task waits for a replenishment is not known then, so that any budget would do.
-fn unknown_accesses(timing: &Timing, vm: &TimedVm) -> Option<Fault> {
+fn unknown_accesses(system: &System, vm: &Vm) -> Option<Fault> {
     let is_chosen = vm.memory_budget.as_ref().is_none_or(|asked| asked.budget.is_none());
-    if timing.saturation.is_none() || !is_chosen {
+    if system.saturation.is_none() || !is_chosen {
         return None;
     }
     let task = vm.tasks.iter().find(|task| task.accesses.is_none())?;
@@ -38,7 +34,7 @@ fn unknown_accesses(timing: &Timing, vm: &TimedVm) -> Option<Fault> {
         Object::task(&task.name, &vm.name)
     );
     let help = "add `accesses`, the most memory accesses of one activation, to this [[vm.task]]";
-    Some(timing.fault(Code::PlanBudget, &task.place, message, help))
+    Some(system.fault(Code::PlanBudget, &task.place, message, help))
 }
 
 /// Returns why a budget cannot be chosen, and what to write.

@@ -7,9 +7,9 @@ use crate::{
     system::{Limits, Mover, regulation},
 };
 use weir_model::{
-    Timing,
+    System, Vm,
     platform::DmaEngine,
-    timing::{MemoryBudget, Saturation, TimedVm},
+    timing::{MemoryBudget, Saturation},
 };
 
 /// The resources of a board and the demands on them.
@@ -107,25 +107,25 @@ pub enum Demand {
 impl Problem {
     /// Returns the problem of a file. `timed` are the positions of the flows with deadlines.
     pub fn new(
-        timing: &Timing,
+        system: &System,
         board: Option<&BoardClasses>,
         table: &SaturationTable,
         timed: &[usize],
     ) -> Self {
-        let saturation = timing.saturation.as_ref();
-        let most = Mover::of(timing).bandwidth(timing);
+        let saturation = system.saturation.as_ref();
+        let most = Mover::of(system).bandwidth(system);
         let most = most.map_or(BytesPerSec(u64::MAX), |(most, _)| BytesPerSec(most));
-        let line = saturation.map(|known| known.line).or_else(|| timing.line());
+        let line = saturation.map(|known| known.line).or_else(|| system.line());
         let line = line.unwrap_or(Bytes(1));
         let least = saturation.map_or(0, |known| known.min_accesses);
-        let left = board.map_or(0, |board| board.left(&timing.vms));
-        let vms = timing.vms.iter().map(|vm| VmDemands {
+        let left = board.map_or(0, |board| board.left(system.guests()));
+        let vms = system.guests().iter().map(|vm| VmDemands {
             working_set: vm.working_set.filter(|_| board.is_some()).unwrap_or_default(),
             memory: Bytes(board.map_or(0, |board| board.memory(vm, left))),
-            ..VmDemands::new(timing, vm, table, (line, least))
+            ..VmDemands::new(system, vm, table, (line, least))
         });
         let rate = |position: &usize| {
-            let flow = &timing.flows[*position];
+            let flow = &system.flows[*position];
             let period = flow.period.map_or(1, |period| period.0.max(1));
             u64::try_from((u128::from(flow.size.0) << 20) / u128::from(period)).unwrap_or(u64::MAX)
         };
@@ -139,11 +139,11 @@ impl Problem {
             line,
             min_accesses: least,
             saturation: table.clone(),
-            chunks: chunks(timing, saturation, table, most),
+            chunks: chunks(system, saturation, table, most),
             vms: vms.collect(),
             flows: timed.iter().map(rate).collect(),
-            dma: timing.dma.bandwidth.map(|rate| most.min(rate)),
-            best_effort_flows: timed.len() < timing.flows.len(),
+            dma: system.dma.bandwidth.map(|rate| most.min(rate)),
+            best_effort_flows: timed.len() < system.flows.len(),
         }
     }
 
@@ -181,37 +181,32 @@ impl Problem {
 
 /// Returns the chunk sizes to choose from, with the bandwidth that each reaches, at most `most`.
 fn chunks(
-    timing: &Timing,
+    system: &System,
     saturation: Option<&Saturation>,
     table: &SaturationTable,
     most: BytesPerSec,
 ) -> Vec<(Bytes, BytesPerSec)> {
     let fastest = table.points().iter().map(|point| point.dma).max().unwrap_or_default();
     let mut chunks = saturation.map(|known| known.chunks.clone()).unwrap_or_default();
-    chunks.retain(|(size, _)| timing.dma.chunk.is_none_or(|given| given == *size));
-    if timing.engine().is_some() {
+    chunks.retain(|(size, _)| system.dma.chunk.is_none_or(|given| given == *size));
+    if system.engine().is_some() {
         chunks.retain(|(size, _)| *size <= DmaEngine::CHUNK);
     }
     if chunks.is_empty() {
-        chunks.push((timing.chunk(), fastest));
+        chunks.push((system.chunk(), fastest));
     }
     chunks.into_iter().map(|(size, reach)| (size, most.min(reach))).collect()
 }
 
 impl VmDemands {
-    fn new(
-        timing: &Timing,
-        vm: &TimedVm,
-        table: &SaturationTable,
-        (line, least): (Bytes, u64),
-    ) -> Self {
-        let limits = Limits::of(timing, vm);
+    fn new(system: &System, vm: &Vm, table: &SaturationTable, (line, least): (Bytes, u64)) -> Self {
+        let limits = Limits::of(system, vm);
         // Without a table no budget is chosen, and the bandwidth is not judged.
-        let is_judged = timing.saturation.is_some() || limits.is_some();
+        let is_judged = system.saturation.is_some() || limits.is_some();
         let required = vm.memory_budget.as_ref().and_then(|asked| asked.required);
         let required = required.filter(|_| is_judged).map_or(0, |rate| rate.0);
         let (bandwidth, given) = match limits {
-            None => (next_to_polls(timing, vm, required, (table.period(), line)), None),
+            None => (next_to_polls(system, vm, required, (table.period(), line)), None),
             Some(limits) => {
                 let guaranteed = limits.guaranteed();
                 let got = u128::from(guaranteed.accesses) * u128::from(line.0) * 1_000_000_000;
@@ -231,20 +226,15 @@ impl VmDemands {
             bandwidth: BytesPerSec(bandwidth),
             has_tasks: !vm.tasks.is_empty(),
             given,
-            shape: BudgetShape::of(timing, vm, table.period(), least),
+            shape: BudgetShape::of(system, vm, table.period(), least),
         }
     }
 }
 
 /// Returns the bandwidth of the budget that guarantees a VM `required` bytes/s next to EL2's polls;
 /// the greatest if none does.
-fn next_to_polls(
-    timing: &Timing,
-    vm: &TimedVm,
-    required: u64,
-    (period, line): (Nanos, Bytes),
-) -> u64 {
-    let Some(polling) = timing.polling(vm, period).filter(|_| required > 0) else {
+fn next_to_polls(system: &System, vm: &Vm, required: u64, (period, line): (Nanos, Bytes)) -> u64 {
+    let Some(polling) = system.polling(vm, period).filter(|_| required > 0) else {
         return required;
     };
     let second = u128::from(line.0.max(1)) * 1_000_000_000;
@@ -258,19 +248,19 @@ fn next_to_polls(
 
 impl BudgetShape {
     /// Returns the constraints on a budget that is chosen for a VM, at least `least`.
-    fn of(timing: &Timing, vm: &TimedVm, period: Nanos, least: u64) -> Self {
+    fn of(system: &System, vm: &Vm, period: Nanos, least: u64) -> Self {
         let vcpus = vm.cpus.len().max(1);
         // The cores make no more accesses, so a larger budget limits nothing.
-        let each = timing.polling(vm, period).map_or(u64::MAX, |polling| polling.most_in(period));
+        let each = system.polling(vm, period).map_or(u64::MAX, |polling| polling.most_in(period));
         let most = each.saturating_mul(vcpus as u64);
-        let siblings = vcpus > 1 && timing.delay().is_some_and(|(delay, _)| delay.0 > 0);
+        let siblings = vcpus > 1 && system.delay().is_some_and(|(delay, _)| delay.0 > 0);
         // Without a table no budget is chosen.
-        let asked = vm.memory_budget.as_ref().filter(|_| timing.saturation.is_some());
+        let asked = vm.memory_budget.as_ref().filter(|_| system.saturation.is_some());
         let Some(asked) = asked else {
             return Self { least: vcpus as u64, most, siblings, ..Self::default() };
         };
         let part = if asked.has_debt() { 1 } else { least.max(1) };
-        let regulation = regulation(&timing.vms, vm, None);
+        let regulation = regulation(system.guests(), vm, None);
         let one = if asked.is_pool() { regulation.enough(1) } else { asked.least_whole(1, vcpus) };
         Self {
             least: asked.least_whole(part, vcpus).max(one),
@@ -288,7 +278,7 @@ impl BudgetShape {
 }
 
 /// Returns the vCPUs that have what the file writes each; 1 if all have it together.
-pub fn sharers(vm: &TimedVm) -> u64 {
+pub fn sharers(vm: &Vm) -> u64 {
     let each = vm.memory_budget.as_ref().is_some_and(MemoryBudget::is_each);
     if each { vm.cpus.len().max(1) as u64 } else { 1 }
 }

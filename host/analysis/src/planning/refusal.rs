@@ -8,7 +8,7 @@ use super::{
 use crate::{BytesPerSec, Nanos, memory::Budget, system::Limits};
 use schemars::JsonSchema;
 use serde::Serialize;
-use weir_model::{Timing, timing::TimedVm};
+use weir_model::{System, Vm};
 
 /// Demands of a file that cannot be met together.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
@@ -76,18 +76,18 @@ impl Conflict {
         shortages: Vec<search::SearchShortage>,
         asker: &Asker,
     ) -> Self {
-        let demands = demands.iter().map(|demand| name(asker.timing, *demand)).collect();
+        let demands = demands.iter().map(|demand| name(asker.system, *demand)).collect();
         let shortages = shortages.into_iter().flat_map(|one| shortage(asker, one)).collect();
         Self { demands, minimal, shortages }
     }
 }
 
-fn vm_name(timing: &Timing, vm: usize) -> &str {
-    timing.vms.get(vm).map_or("?", |vm| &vm.name)
+fn vm_name(system: &System, vm: usize) -> &str {
+    system.guests().get(vm).map_or("?", |vm| &vm.name)
 }
 
 fn shortage(by: &Asker, shortage: search::SearchShortage) -> Vec<Shortage> {
-    let timing = by.timing;
+    let system = by.system;
     match shortage {
         search::SearchShortage::Colors { asked, have } => {
             vec![Shortage::new("colors", "colors", (asked, have))]
@@ -95,8 +95,8 @@ fn shortage(by: &Asker, shortage: search::SearchShortage) -> Vec<Shortage> {
         search::SearchShortage::Banks { asked, have } => {
             vec![Shortage::new("banks", "banks", (asked, have))]
         }
-        search::SearchShortage::Given { vm } => given(timing, vm).into_iter().collect(),
-        search::SearchShortage::Budgets { asked, have } => budgets(timing, asked, have),
+        search::SearchShortage::Given { vm } => given(system, vm).into_iter().collect(),
+        search::SearchShortage::Budgets { asked, have } => budgets(system, asked, have),
         search::SearchShortage::Dma { chunk, asked, have, budgets } => {
             let what = "DMA bandwidth";
             let most = format!(
@@ -115,7 +115,7 @@ fn shortage(by: &Asker, shortage: search::SearchShortage) -> Vec<Shortage> {
                     text,
                 }];
             };
-            let by_file = timing.dma.bandwidth.is_some_and(|given| given == asked);
+            let by_file = system.dma.bandwidth.is_some_and(|given| given == asked);
             let source = if by_file { "the file gives" } else { "the flows need" };
             let why = format!("{source} {} B/s, {most}", asked.0);
             vec![Shortage::new(what, "B/s", (asked.0, have.0)).because(&why)]
@@ -125,25 +125,25 @@ fn shortage(by: &Asker, shortage: search::SearchShortage) -> Vec<Shortage> {
 }
 
 /// Returns what a given budget lacks for the bandwidth that its VM requires.
-fn given(timing: &Timing, vm: usize) -> Option<Shortage> {
-    let asked = timing.vms.get(vm)?.memory_budget.as_ref()?;
+fn given(system: &System, vm: usize) -> Option<Shortage> {
+    let asked = system.guests().get(vm)?.memory_budget.as_ref()?;
     let (required, (have, period)) = asked.required.zip(asked.budget)?;
-    let line = timing.saturation.as_ref().map_or(1, |saturation| saturation.line.0.max(1));
+    let line = system.saturation.as_ref().map_or(1, |saturation| saturation.line.0.max(1));
     let bytes = u128::from(required.0) * u128::from(period.0);
     let needed = bytes.div_ceil(u128::from(line) * 1_000_000_000);
     let needed = u64::try_from(needed).unwrap_or(u64::MAX);
     let why = format!("{required} take {needed} accesses in {period}, and the file gives {have}");
-    let what = format!("budget of {}", vm_name(timing, vm));
+    let what = format!("budget of {}", vm_name(system, vm));
     Some(Shortage::new(what, "accesses", (needed, have)).because(&why))
 }
 
 /// Returns what the least budgets lack.
-fn budgets(timing: &Timing, asked: u64, have: u64) -> Vec<Shortage> {
-    let Some(period) = timing.saturation.as_ref().map(|saturation| saturation.period) else {
+fn budgets(system: &System, asked: u64, have: u64) -> Vec<Shortage> {
+    let Some(period) = system.saturation.as_ref().map(|saturation| saturation.period) else {
         return vec![Shortage::new("budgets", "accesses", (asked, have))];
     };
     let (mut short, counted): (Vec<_>, Vec<_>) =
-        timing.vms.iter().filter_map(|vm| burst(timing, vm, period)).unzip();
+        system.guests().iter().filter_map(|vm| burst(system, vm, period)).unzip();
     // At their rate in the table's period, bursts count for less.
     let asked = counted
         .iter()
@@ -160,12 +160,12 @@ fn budgets(timing: &Timing, asked: u64, have: u64) -> Vec<Shortage> {
 
 /// Returns the shortage by a kept budget of a longer period than the table's `period`, which may be
 /// spent in one burst, and what the budget counts for: whole and at its rate.
-fn burst(timing: &Timing, vm: &TimedVm, period: Nanos) -> Option<(Shortage, [u64; 2])> {
-    let limits = Limits::of(timing, vm).filter(|limits| limits.written.period > period)?;
+fn burst(system: &System, vm: &Vm, period: Nanos) -> Option<(Shortage, [u64; 2])> {
+    let limits = Limits::of(system, vm).filter(|limits| limits.written.period > period)?;
     let Budget { accesses, period: written } = limits.written;
     let rate = u128::from(accesses) * u128::from(period.0) / u128::from(written.0);
     let rate = u64::try_from(rate).unwrap_or(u64::MAX);
-    let least = timing.saturation.as_ref().map_or(1, |saturation| saturation.min_accesses.max(1));
+    let least = system.saturation.as_ref().map_or(1, |saturation| saturation.min_accesses.max(1));
     let mut shortage =
         Shortage::new(format!("budget of {}", vm.name), "accesses", (accesses, rate));
     shortage.text = format!(
@@ -181,9 +181,9 @@ fn burst(timing: &Timing, vm: &TimedVm, period: Nanos) -> Option<(Shortage, [u64
 /// Returns the tasks of a VM that are late with these budgets.
 fn late(by: &Asker, vm: usize, budgets: &[u64], dma: BytesPerSec) -> Vec<Shortage> {
     let Some(time) = by.tasks(vm, (budgets, dma), true) else { return Vec::new() };
-    let asked = by.timing.vms.get(vm).and_then(|vm| vm.memory_budget.as_ref());
+    let asked = by.system.guests().get(vm).and_then(|vm| vm.memory_budget.as_ref());
     let is_chosen = asked.is_none_or(|asked| asked.budget.is_none());
-    let known = by.timing.saturation.as_ref().filter(|_| is_chosen).zip(budgets.get(vm));
+    let known = by.system.saturation.as_ref().filter(|_| is_chosen).zip(budgets.get(vm));
     let most = known.map_or(String::new(), |(known, budget)| {
         let period = known.period;
         format!(", even with the greatest budget that is left, {budget} in {period}")
@@ -192,7 +192,7 @@ fn late(by: &Asker, vm: usize, budgets: &[u64], dma: BytesPerSec) -> Vec<Shortag
         let missing = task.response_ns.map(|response| response - task.deadline_ns);
         let reason = task.cause.clone().unwrap_or_default();
         Shortage {
-            what: format!("deadline of {}: {}", vm_name(by.timing, vm), task.name),
+            what: format!("deadline of {}: {}", vm_name(by.system, vm), task.name),
             unit: "ns",
             asked: task.response_ns,
             have: task.deadline_ns,
@@ -207,16 +207,16 @@ fn late(by: &Asker, vm: usize, budgets: &[u64], dma: BytesPerSec) -> Vec<Shortag
 }
 
 /// Returns the name of a demand.
-fn name(timing: &Timing, demand: Demand) -> String {
+fn name(system: &System, demand: Demand) -> String {
     let (what, vm) = match demand {
         Demand::WorkingSet(vm) => ("working set", vm),
         Demand::Memory(vm) => ("memory", vm),
         Demand::Bandwidth(vm) => ("bandwidth", vm),
         Demand::Task(vm) => ("tasks", vm),
         Demand::Flow(position) => {
-            let flow = timing.flows.iter().filter(|flow| !flow.best_effort).nth(position);
+            let flow = system.flows.iter().filter(|flow| !flow.best_effort).nth(position);
             return format!("flow {}", flow.map_or("?", |flow| &flow.name));
         }
     };
-    format!("{what} of {}", vm_name(timing, vm))
+    format!("{what} of {}", vm_name(system, vm))
 }

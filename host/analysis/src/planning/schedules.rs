@@ -21,7 +21,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use std::cell::{Cell, RefCell};
 use weir_model::{
-    Object, Timing,
+    Object, System,
     timing::{Entity, FilePlace, MemoryBudget, Schedule, SharedCore, Task},
 };
 
@@ -185,32 +185,32 @@ enum Stop {
 ///
 /// A set of tasks and flows that have no schedule together, of which each one is needed.
 pub(super) fn choose(
-    timing: &Timing,
+    system: &System,
     slack: u64,
     options: &PlanOptions,
 ) -> Result<Vec<SharedCore>, PlanError> {
-    let open = timing.open_cores();
+    let open = system.open_cores();
     if open.is_empty() {
         return Ok(Vec::new());
     }
     let search = Search { open, left: Cell::new(options.max_steps), asked: Cell::new(0), options };
-    let timing = assumed(timing, slack);
-    match search.schedules(&timing) {
+    let system = assumed(system, slack);
+    match search.schedules(&system) {
         Ok(cores) => Ok(cores),
         Err(Stop::Spent) => Err(PlanError::GaveUp),
-        Err(Stop::None) => Err(PlanError::Conflict(search.conflict(timing))),
+        Err(Stop::None) => Err(PlanError::Conflict(search.conflict(system))),
     }
 }
 
 /// Returns the file with the assumptions of the search.
-fn assumed(timing: &Timing, slack: u64) -> Timing {
-    let mut timing = timing.clone();
-    for task in timing.vms.iter_mut().flat_map(|vm| &mut vm.tasks) {
+fn assumed(system: &System, slack: u64) -> System {
+    let mut system = system.clone();
+    for task in system.vms.iter_mut().flat_map(|vm| &mut vm.tasks) {
         task.wcet = Nanos(task.wcet.0.saturating_mul(slack) / 100);
     }
-    let Some(known) = &timing.saturation else { return timing };
+    let Some(known) = &system.saturation else { return system };
     let (least, period) = (known.min_accesses.max(1), known.period);
-    for vm in timing.vms.iter_mut().filter(|vm| vm.tasks.is_empty()) {
+    for vm in system.vms.iter_mut().filter(|vm| vm.tasks.is_empty()) {
         let asked = vm.memory_budget.as_ref();
         if asked.is_none_or(|asked| asked.budget.is_none()) {
             let vcpus = vm.cpus.len().max(1);
@@ -218,7 +218,7 @@ fn assumed(timing: &Timing, slack: u64) -> Timing {
             vm.memory_budget = Some(MemoryBudget::with_budget(asked, vcpus, budget));
         }
     }
-    timing
+    system
 }
 
 struct Search<'a> {
@@ -241,15 +241,15 @@ impl Search<'_> {
     }
 
     /// Returns schedules of all open cores with which all tasks there and all flows hold.
-    fn schedules(&self, timing: &Timing) -> Result<Vec<SharedCore>, Stop> {
-        let has_flows = timing.flows.iter().any(|flow| !flow.best_effort);
+    fn schedules(&self, system: &System) -> Result<Vec<SharedCore>, Stop> {
+        let has_flows = system.flows.iter().any(|flow| !flow.best_effort);
         let grid: Vec<(u64, u64)> = if has_flows {
             FLOORS.iter().flat_map(|floor| FLOW_PARTS.map(|part| (*floor, part))).collect()
         } else {
             vec![(0, 1)]
         };
         for (floor, part) in grid {
-            let mut tried = timing.clone();
+            let mut tried = system.clone();
             let mut found = true;
             for core in &self.open {
                 match self.schedule(&tried, *core, (floor, part)) {
@@ -259,27 +259,27 @@ impl Search<'_> {
                 }
             }
             if found && self.flows_hold(&tried)? {
-                return Ok(tried.cores.split_off(timing.cores.len()));
+                return Ok(tried.cores.split_off(system.cores.len()));
             }
         }
         Err(Stop::None)
     }
 
     /// Returns the claims on a core, the most urgent first, and those without a demand last.
-    fn claims(timing: &Timing, core: u64) -> Vec<Claim> {
-        let vms = (0..timing.vms.len()).filter(|vm| timing.vms[*vm].cpus.contains(&core));
-        let broker = (timing.broker == Some(core)).then_some(Entity::Broker);
+    fn claims(system: &System, core: u64) -> Vec<Claim> {
+        let vms = (0..system.guests().len()).filter(|vm| system.guests()[*vm].is_on(core));
+        let broker = (system.broker_core == Some(core)).then_some(Entity::Broker);
         let mut claims: Vec<_> = vms
             .map(Entity::Vm)
             .chain(broker)
             .map(|entity| {
-                let flows = timing.flows.iter().filter(|flow| !flow.best_effort);
+                let flows = system.flows.iter().filter(|flow| !flow.best_effort);
                 let flows = flows.filter(|flow| match entity {
                     Entity::Vm(vm) => flow.from == vm || flow.to.contains(&vm),
                     Entity::Broker => true,
                 });
                 let tasks = match entity {
-                    Entity::Vm(vm) => tasks_on(timing, vm, core),
+                    Entity::Vm(vm) => tasks_on(system, vm, core),
                     Entity::Broker => Vec::new(),
                 };
                 Claim {
@@ -297,21 +297,21 @@ impl Search<'_> {
     /// Returns a schedule of one core with which the tasks there hold.
     fn schedule(
         &self,
-        timing: &Timing,
+        system: &System,
         core: u64,
         (floor, part): (u64, u64),
     ) -> Result<SharedCore, Stop> {
-        let claims = Self::claims(timing, core);
+        let claims = Self::claims(system, core);
         if claims.iter().map(|claim| claim.used).fold(0, u64::saturating_add) >= WHOLE {
             return Err(Stop::None);
         }
-        let least = least_budget(timing, core);
+        let least = least_budget(system, core);
         let with = |period: &dyn Fn(&Claim) -> Nanos| -> Vec<Server> {
             claims.iter().map(|claim| (claim.entity, least, period(claim))).collect()
         };
         let on = |kind| {
-            let timing = RefCell::new(with_core(timing, core));
-            OnCore { search: self, timing, claims: &claims, kind, floor, part }
+            let system = RefCell::new(with_core(system, core));
+            OnCore { search: self, system, claims: &claims, kind, floor, part }
         };
         let first = |claim: &Claim| claim.periods(part).first().copied().unwrap_or(REST);
         match on(Kind::FixedPriority).place(with(&first), 0, &mut TRIES.clone()) {
@@ -333,16 +333,16 @@ impl Search<'_> {
     }
 
     /// Returns whether the flows hold at the bandwidth of the file, or at some bandwidth.
-    fn flows_hold(&self, timing: &Timing) -> Result<bool, Stop> {
-        if timing.flows.iter().all(|flow| flow.best_effort) {
+    fn flows_hold(&self, system: &System) -> Result<bool, Stop> {
+        if system.flows.iter().all(|flow| flow.best_effort) {
             return Ok(true);
         }
         self.pay(FLOWS)?;
         let effort = Effort(super::EFFORT.0.min(self.left.get()));
-        let (answer, spent) = if let Some(bandwidth) = timing.dma.bandwidth {
-            system::hold(timing, bandwidth, effort)
+        let (answer, spent) = if let Some(bandwidth) = system.dma.bandwidth {
+            system::hold(system, bandwidth, effort)
         } else {
-            let (least, spent) = system::least(timing, effort);
+            let (least, spent) = system::least(system, effort);
             (least.map(|least| least.is_some()), spent)
         };
         self.left.set(self.left.get().saturating_sub(spent));
@@ -350,9 +350,9 @@ impl Search<'_> {
     }
 
     /// Returns a set of demands without a schedule, of which each one is needed for that.
-    fn conflict(&self, timing: Timing) -> Conflict {
+    fn conflict(&self, system: System) -> Conflict {
         self.left.set(self.options.max_steps);
-        let mut kept = timing;
+        let mut kept = system;
         let (mut demands, mut minimal) = (Vec::new(), true);
         // Bounded: each step removes or keeps one task or flow.
         for demand in all_demands(&kept) {
@@ -375,21 +375,21 @@ impl Search<'_> {
     }
 
     /// Returns what the demands on a core need of it, each alone, if there are some.
-    fn least_shares(&self, timing: &Timing, core: u64) -> Option<super::Shortage> {
-        let claims = Self::claims(timing, core);
+    fn least_shares(&self, system: &System, core: u64) -> Option<super::Shortage> {
+        let claims = Self::claims(system, core);
         let (mut sum, mut parts) = (Some(0), Vec::new());
-        let least = least_budget(timing, core);
+        let least = least_budget(system, core);
         for claim in claims.iter().filter(|claim| claim.of_tasks.is_some()) {
-            let tried = RefCell::new(with_core(timing, core));
+            let tried = RefCell::new(with_core(system, core));
             let claims = &[*claim];
             let kind = Kind::FixedPriority;
-            let alone = OnCore { search: self, timing: tried, claims, kind, floor: 0, part: 2 };
+            let alone = OnCore { search: self, system: tried, claims, kind, floor: 0, part: 2 };
             let server = (claim.entity, least, REST);
             let needed = match alone.place(vec![server], 0, &mut 1) {
                 Ok(servers) => servers.first().map(per_milli),
                 Err(_) => None,
             };
-            let name = claim.entity.name(timing);
+            let name = claim.entity.name(system);
             match needed {
                 Some(needed) => parts.push(format!("{name} needs {} of each ms", Nanos(needed))),
                 None => parts.push(format!("no server is enough for {name}")),
@@ -412,7 +412,7 @@ fn per_milli((_, budget, period): &Server) -> u64 {
 struct OnCore<'a> {
     search: &'a Search<'a>,
     /// The file with the servers that are tried; its last core is the one of the search.
-    timing: RefCell<Timing>,
+    system: RefCell<System>,
     claims: &'a [Claim],
     kind: Kind,
     /// The least part of the core of a server for flows, in percent.
@@ -523,13 +523,13 @@ impl OnCore<'_> {
     }
 
     fn least_budget(&self) -> Nanos {
-        let timing = self.timing.borrow();
-        timing.cores.last().map_or(Nanos(STEP), |core| least_budget(&timing, core.id))
+        let system = self.system.borrow();
+        system.cores.last().map_or(Nanos(STEP), |core| least_budget(&system, core.id))
     }
 
     /// Puts servers on the core.
     fn set(&self, servers: &[Server]) {
-        if let Some(core) = self.timing.borrow_mut().cores.last_mut() {
+        if let Some(core) = self.system.borrow_mut().cores.last_mut() {
             core.schedule = self.kind.of(core.id, servers).schedule;
         }
     }
@@ -537,19 +537,19 @@ impl OnCore<'_> {
     /// Returns whether EL2 can keep the core's schedule: all servers, or slots within the frame.
     fn is_kept(&self) -> Result<bool, Stop> {
         self.search.pay(TASKS)?;
-        let timing = self.timing.borrow();
-        Ok(timing.cores.last().is_some_and(|core| match &core.schedule {
+        let system = self.system.borrow();
+        Ok(system.cores.last().is_some_and(|core| match &core.schedule {
             Schedule::Table { frame, slots } => {
                 slots.iter().map(|(.., length)| length.0).sum::<u64>() <= frame.0
             }
-            _ => system::is_kept(&timing, core),
+            _ => system::is_kept(&system, core),
         }))
     }
 
     /// Returns the long-term guarantee of the core's schedule for `entity`.
     fn guaranteed(&self, entity: Entity) -> Option<Linear> {
-        let timing = self.timing.borrow();
-        system::guaranteed(&timing, timing.cores.last()?, entity, Vec::new())
+        let system = self.system.borrow();
+        system::guaranteed(&system, system.cores.last()?, entity, Vec::new())
     }
 
     /// Returns whether the tasks of claim `at` hold.
@@ -564,8 +564,8 @@ impl OnCore<'_> {
         if is_overload {
             return Ok(false);
         }
-        let timing = self.timing.borrow();
-        let time = system::tasks(&timing, vm, timing.dma.bandwidth, false);
+        let system = self.system.borrow();
+        let time = system::tasks(&system, vm, system.dma.bandwidth, false);
         Ok(time.is_ok_and(|time| time.causes.is_empty()))
     }
 }
@@ -588,14 +588,14 @@ fn greatest(
 }
 
 /// Returns the chosen schedules as a plan shows them.
-pub(super) fn choices(timing: &Timing, cores: &[SharedCore]) -> Vec<CoreChoice> {
+pub(super) fn choices(system: &System, cores: &[SharedCore]) -> Vec<CoreChoice> {
     let schedule = |core: &SharedCore| match &core.schedule {
         Schedule::Table { frame, slots } => Some(ScheduleChoice::Table {
             major_frame_ns: frame.0,
             slots: slots
                 .iter()
                 .map(|(entity, start, length)| SlotChoice {
-                    vm: entity.name(timing).to_owned(),
+                    vm: entity.name(system).to_owned(),
                     start_ns: start.0,
                     length_ns: length.0,
                 })
@@ -605,7 +605,7 @@ pub(super) fn choices(timing: &Timing, cores: &[SharedCore]) -> Vec<CoreChoice> 
             servers: servers
                 .iter()
                 .map(|(entity, budget, period)| ServerChoice {
-                    vm: entity.name(timing).to_owned(),
+                    vm: entity.name(system).to_owned(),
                     budget_ns: budget.0,
                     period_ns: period.0,
                 })
@@ -618,23 +618,23 @@ pub(super) fn choices(timing: &Timing, cores: &[SharedCore]) -> Vec<CoreChoice> 
 }
 
 /// Returns the file with one more core, which has no servers yet.
-fn with_core(timing: &Timing, core: u64) -> Timing {
-    let mut timing = timing.clone();
-    timing.cores.push(Kind::FixedPriority.of(core, &[]));
-    timing
+fn with_core(system: &System, core: u64) -> System {
+    let mut system = system.clone();
+    system.cores.push(Kind::FixedPriority.of(core, &[]));
+    system
 }
 
 /// Returns a budget of which something is left after the switches that it pays for.
-fn least_budget(timing: &Timing, core: u64) -> Nanos {
-    let sharing = timing.sharing(&Kind::FixedPriority.of(core, &[])).unwrap_or_default();
+fn least_budget(system: &System, core: u64) -> Nanos {
+    let sharing = system.sharing(&Kind::FixedPriority.of(core, &[])).unwrap_or_default();
     let spent = sharing.switch.0 * 2 + sharing.interrupt.0;
     Nanos((spent + STEP).next_multiple_of(STEP))
 }
 
 /// Returns the tasks of VM `vm` on a core.
-fn tasks_on(timing: &Timing, vm: usize, core: u64) -> Vec<&Task> {
-    let Some(vm) = timing.vms.get(vm) else { return Vec::new() };
-    let own = |task: &&Task| task.core.or(vm.cpus.first().copied()) == Some(core);
+fn tasks_on(system: &System, vm: usize, core: u64) -> Vec<&Task> {
+    let Some(vm) = system.guests().get(vm) else { return Vec::new() };
+    let own = |task: &&Task| task.core.or_else(|| vm.first_core()) == Some(core);
     vm.tasks.iter().filter(own).collect()
 }
 
@@ -654,30 +654,30 @@ struct Demand {
 
 impl Demand {
     /// Returns the file without this demand.
-    fn removed(&self, timing: &Timing) -> Timing {
-        let mut timing = timing.clone();
+    fn removed(&self, system: &System) -> System {
+        let mut system = system.clone();
         match &self.vm {
             Some(name) => {
-                for vm in timing.vms.iter_mut().filter(|vm| vm.name == *name) {
+                for vm in system.vms.iter_mut().filter(|vm| vm.name == *name) {
                     vm.tasks.retain(|task| task.name != self.of);
                 }
             }
-            None => timing.flows.retain(|flow| flow.name != self.of),
+            None => system.flows.retain(|flow| flow.name != self.of),
         }
-        timing
+        system
     }
 }
 
 /// Returns all tasks and flows with deadlines.
-fn all_demands(timing: &Timing) -> Vec<Demand> {
-    let tasks = timing.vms.iter().flat_map(|vm| {
+fn all_demands(system: &System) -> Vec<Demand> {
+    let tasks = system.guests().iter().flat_map(|vm| {
         vm.tasks.iter().map(|task| Demand {
             name: Object::task(&task.name, &vm.name).to_string(),
             vm: Some(vm.name.clone()),
             of: task.name.clone(),
         })
     });
-    let flows = timing.flows.iter().filter(|flow| !flow.best_effort).map(|flow| Demand {
+    let flows = system.flows.iter().filter(|flow| !flow.best_effort).map(|flow| Demand {
         name: Object::flow(&flow.name).to_string(),
         vm: None,
         of: flow.name.clone(),

@@ -17,9 +17,9 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use std::fmt::Write as _;
 use weir_model::{
-    Code, Fault, Object, Timing,
+    Code, Fault, Object, System, Vm,
     counters::CounterEvent,
-    timing::{FilePlace, MemoryBudget, TimedVm},
+    timing::{FilePlace, MemoryBudget},
 };
 
 /// The budgets of all VMs, and whether they saturate the memory.
@@ -90,22 +90,22 @@ pub struct BudgetBound {
 /// # Errors
 ///
 /// The faults that prevent the analysis.
-pub fn analyze(timing: &Timing, least: Option<u64>) -> Result<Option<MemoryReport>, Vec<Fault>> {
-    if timing.vms.iter().all(|vm| vm.memory_budget.is_none()) {
+pub fn analyze(system: &System, least: Option<u64>) -> Result<Option<MemoryReport>, Vec<Fault>> {
+    if system.guests().iter().all(|vm| vm.memory_budget.is_none()) {
         return Ok(None);
     }
-    let known = timing.saturation.as_ref();
-    let line = timing.line();
-    let table = known.map(|known| saturation(timing, known)).transpose()?;
+    let known = system.saturation.as_ref();
+    let line = system.line();
+    let table = known.map(|known| saturation(system, known)).transpose()?;
     let (mut vms, mut total) = (Vec::new(), 0_u64);
     let (mut short, mut free) = (Vec::new(), Vec::new());
-    for vm in &timing.vms {
+    for vm in system.guests() {
         let asked = vm.memory_budget.as_ref();
-        let limits = Limits::of(timing, vm);
+        let limits = Limits::of(system, vm);
         let counted = limits
             .zip(table.as_ref())
             .map(|(limits, table)| table.counted(limits.most, limits.regulation));
-        let beyond = forgiven(timing, vm);
+        let beyond = forgiven(system, vm);
         let counted =
             counted.map(|counted| counted.map(|counted| counted.saturating_add(beyond.0)));
         match counted {
@@ -120,13 +120,12 @@ pub fn analyze(timing: &Timing, least: Option<u64>) -> Result<Option<MemoryRepor
         short.extend(why.map(|why| (vm, counted.flatten().unwrap_or(0), required, why)));
         vms.push(BudgetBound::new(vm, limits, counted.flatten(), line));
     }
-    let engine = !timing.flows.is_empty();
-    let dma = timing.dma.bandwidth.filter(|_| engine).map_or(0, |rate| rate.0);
-    let mut memory = MemoryReport::new(timing, vms, dma);
-    let place =
-        |vm: &TimedVm| vm.memory_budget.as_ref().map_or(&vm.place, |its| &its.place).clone();
+    let engine = !system.flows.is_empty();
+    let dma = system.dma.bandwidth.filter(|_| engine).map_or(0, |rate| rate.0);
+    let mut memory = MemoryReport::new(system, vms, dma);
+    let place = |vm: &Vm| vm.memory_budget.as_ref().map_or(&vm.place, |its| &its.place).clone();
     let fault = |place: &FilePlace, reason: String, help: String| {
-        timing.fault(Code::MemoryBandwidth, place, reason, help)
+        system.fault(Code::MemoryBandwidth, place, reason, help)
     };
     let (Some(known), Some(table)) = (known, table) else {
         let help = "write a budget of refills, or a larger one";
@@ -134,7 +133,7 @@ pub fn analyze(timing: &Timing, least: Option<u64>) -> Result<Option<MemoryRepor
         memory.causes.extend(unsure);
         return Ok(Some(memory.judged()));
     };
-    let counted = timing.vms.iter().zip(&memory.vms);
+    let counted = system.guests().iter().zip(&memory.vms);
     let counted = counted.filter_map(|(vm, its)| Some((vm.memory_budget.as_ref()?, its.counted)));
     // The first one of several that count for the same.
     let largest = counted.rev().max_by_key(|(_, counted)| *counted);
@@ -144,19 +143,19 @@ pub fn analyze(timing: &Timing, least: Option<u64>) -> Result<Option<MemoryRepor
     memory.max_total_budget = table.max_budget(BytesPerSec(dma));
     memory.period_ns = Some(table.period().0);
     memory.max_dma_bandwidth = table.max_dma(total).map(|rate| rate.0);
-    let regulator = timing.engine().and_then(|engine| engine.qos.as_ref());
+    let regulator = system.engine().and_then(|engine| engine.qos.as_ref());
     if let Some((block, clock)) = regulator.map(|qos| (qos.block, qos.clock)).or(known.qos) {
         let lets = |level| qos_bandwidth(block, level, clock);
-        let set = timing.qos_level().map(|(level, _)| level);
+        let set = system.qos_level().map(|(level, _)| level);
         let level = set.or_else(|| qos_level(block, BytesPerSec(dma), clock));
         memory.qos_level = level;
         memory.qos_bandwidth = level.map(|level| lets(level).0);
         let next = |level| (lets(level), table.holds(total, lets(level)));
         memory.notes.extend(starved(level.map(|level| (level, lets(level).0)), least, next));
     }
-    let short_of = |vm, left| Shortfall { timing, vm, known, table: &table, left };
+    let short_of = |vm, left| Shortfall { system, vm, known, table: &table, left };
     for (vm, own, required, why) in short {
-        let left = most.saturating_sub(total - own).saturating_sub(forgiven(timing, vm).0);
+        let left = most.saturating_sub(total - own).saturating_sub(forgiven(system, vm).0);
         let help = short_of(vm, left).to_get(required.unwrap_or(0));
         memory.causes.push(fault(&place(vm), why, help));
     }
@@ -169,8 +168,8 @@ pub fn analyze(timing: &Timing, least: Option<u64>) -> Result<Option<MemoryRepor
             free.join(", ")
         );
         Some(fault(&place(vm), reason, help))
-    } else if engine && dma == 0 && timing.flows.iter().all(|flow| flow.best_effort) {
-        Some(unlimited(timing, to_limit_dma(&table, total)))
+    } else if engine && dma == 0 && system.flows.iter().all(|flow| flow.best_effort) {
+        Some(unlimited(system, to_limit_dma(&table, total)))
     } else if !table.holds(total, BytesPerSec(dma)) {
         let mut reason = format!(
             "the memory budgets: {total} in {} next to {dma} B/s of DMA saturate the memory (Eq. \
@@ -178,7 +177,7 @@ pub fn analyze(timing: &Timing, least: Option<u64>) -> Result<Option<MemoryRepor
             table.period()
         );
         let whole = counted_whole(&memory.vms, table.period());
-        reason.push_str(&(whole.unwrap_or_default() + &counted_more(timing)));
+        reason.push_str(&(whole.unwrap_or_default() + &counted_more(system)));
         let help = to_fit(&table, total, (dma, least));
         Some(fault(&largest, reason, help))
     } else {
@@ -208,18 +207,18 @@ fn starved(
 }
 
 /// Returns the fault that nothing limits flows of best effort.
-fn unlimited(timing: &Timing, help: String) -> Fault {
-    let names: Vec<_> = timing.flows.iter().map(ToString::to_string).collect();
+fn unlimited(system: &System, help: String) -> Fault {
+    let names: Vec<_> = system.flows.iter().map(ToString::to_string).collect();
     let reason = format!(
         "{}: nothing limits best effort, which takes all bandwidth without a [dma] bandwidth",
         names.join(", ")
     );
-    let place = timing.flows.first().map(|flow| flow.place.clone()).unwrap_or_default();
-    timing.fault(Code::MemoryBandwidth, &place, reason, help)
+    let place = system.flows.first().map(|flow| flow.place.clone()).unwrap_or_default();
+    system.fault(Code::MemoryBandwidth, &place, reason, help)
 }
 
 /// Returns the name of a VM without a budget of refills, with what it has instead.
-fn why_free(vm: &TimedVm) -> String {
+fn why_free(vm: &Vm) -> String {
     let other = vm.memory_budget.as_ref().filter(|asked| asked.budget.is_some());
     other.map_or_else(
         || vm.to_string(),
@@ -232,7 +231,7 @@ fn why_free(vm: &TimedVm) -> String {
 
 /// Returns why `required` bytes/s are not guaranteed to a VM.
 fn shortfall(
-    vm: &TimedVm,
+    vm: &Vm,
     limits: Option<Limits>,
     line: Option<Bytes>,
     required: u64,
@@ -254,12 +253,12 @@ fn shortfall(
 }
 
 /// Returns the inputs without which the budgets are not judged.
-fn missing(timing: &Timing) -> Vec<Missing> {
-    let platform = timing.platform.as_ref().map_or("the board", |platform| &platform.name);
+fn missing(system: &System) -> Vec<Missing> {
+    let platform = system.platform.as_ref().map_or("the board", |platform| &platform.name);
     let mut missing = Vec::new();
-    for vm in timing.vms.iter().filter(|_| timing.saturation.is_none()) {
+    for vm in system.guests().iter().filter(|_| system.saturation.is_none()) {
         let required = vm.memory_budget.as_ref().and_then(|asked| asked.required);
-        if let (Some(required), None) = (required, Limits::of(timing, vm)) {
+        if let (Some(required), None) = (required, Limits::of(system, vm)) {
             missing.push(Missing {
                 what: format!(
                     "{vm}: whether it gets {required} is not known, as it has no budget of refills"
@@ -269,7 +268,7 @@ fn missing(timing: &Timing) -> Vec<Missing> {
             });
         }
     }
-    if timing.saturation.is_none() && !timing.is_free_of_contention() {
+    if system.saturation.is_none() && !system.is_free_of_contention() {
         missing.push(Missing {
             what: format!(
                 "memory: whether the budgets saturate it is not known, as {platform} has no \
@@ -280,7 +279,7 @@ fn missing(timing: &Timing) -> Vec<Missing> {
                  name a platform with a file that has it"
                     .to_owned(),
         });
-    } else if counted_by_interrupt(timing) && no_overshoot(timing) {
+    } else if counted_by_interrupt(system) && no_overshoot(system) {
         missing.push(Missing {
             what: format!("memory: the overshoot of a budget is not known for {platform}"),
             supply: "add `overshoot` to [saturation]".to_owned(),
@@ -290,41 +289,41 @@ fn missing(timing: &Timing) -> Vec<Missing> {
 }
 
 /// Returns whether a budget counts with the overshoot of a PMU's interrupt.
-fn counted_by_interrupt(timing: &Timing) -> bool {
-    let Some(known) = &timing.saturation else { return false };
-    let delays = timing.delay().is_some_and(|(delay, _)| delay.0 > 0);
-    let tasks = delays && timing.vms.iter().any(|vm| !vm.tasks.is_empty());
+fn counted_by_interrupt(system: &System) -> bool {
+    let Some(known) = &system.saturation else { return false };
+    let delays = system.delay().is_some_and(|(delay, _)| delay.0 > 0);
+    let tasks = delays && system.guests().iter().any(|vm| !vm.tasks.is_empty());
     // The overshoot of the counter page is bounded by the accesses between two polls.
-    let by_interrupt = |vm: &TimedVm| {
+    let by_interrupt = |vm: &Vm| {
         let asked = vm.memory_budget.as_ref();
         let period = asked.and_then(|asked| asked.budget).map_or(known.period, |its| its.1);
         asked.is_some_and(|asked| tasks || !asked.has_debt())
-            && timing.polling(vm, period).is_none()
+            && system.polling(vm, period).is_none()
     };
-    timing.vms.iter().any(by_interrupt)
+    system.guests().iter().any(by_interrupt)
 }
 
 /// Returns whether no overshoot of a PMU's interrupt is known.
-fn no_overshoot(timing: &Timing) -> bool {
-    timing.measured_overshoot().is_none()
+fn no_overshoot(system: &System) -> bool {
+    system.measured_overshoot().is_none()
 }
 
 /// Returns the assumptions of the figures that are not in the file.
-fn notes(timing: &Timing) -> Vec<String> {
+fn notes(system: &System) -> Vec<String> {
     let mut notes = Vec::new();
-    if counted_by_interrupt(timing)
-        && let Some(measured) = timing.measured_overshoot()
+    if counted_by_interrupt(system)
+        && let Some(measured) = system.measured_overshoot()
     {
         notes.push(format!(
             "the overshoot is {measured}, from the file or the platform: the delay of a PMU's \
              interrupt has no proven bound"
         ));
     }
-    for vm in &timing.vms {
+    for vm in system.guests() {
         let Some(asked) = vm.memory_budget.as_ref().filter(|asked| asked.required.is_some()) else {
             continue;
         };
-        if Limits::of(timing, vm).is_some_and(|limits| limits.polling.is_some()) {
+        if Limits::of(system, vm).is_some_and(|limits| limits.polling.is_some()) {
             notes.push(format!(
                 "{vm}: the guaranteed bandwidth is what EL2's polls of the counter page leave of \
                  its budget, if its cores can spend all of it in a period without polls, and if \
@@ -338,7 +337,7 @@ fn notes(timing: &Timing) -> Vec<String> {
                  suspends it too"
             ));
         }
-        if let Some(core) = timing.cores.iter().find(|core| vm.cpus.contains(&core.id)) {
+        if let Some(core) = system.cores.iter().find(|core| vm.is_on(core.id)) {
             notes.push(format!(
                 "{vm}: the guaranteed bandwidth holds while it has its cores, and it shares core \
                  {}",
@@ -372,13 +371,13 @@ fn counted_whole(vms: &[BudgetBound], of_table: Nanos) -> Option<String> {
 }
 
 /// Returns which budgets count for more than the file writes, and why.
-fn counted_more(timing: &Timing) -> String {
+fn counted_more(system: &System) -> String {
     let mut why = String::new();
-    for vm in &timing.vms {
-        let (Some(limits), Some(asked)) = (Limits::of(timing, vm), &vm.memory_budget) else {
+    for vm in system.guests() {
+        let (Some(limits), Some(asked)) = (Limits::of(system, vm), &vm.memory_budget) else {
             continue;
         };
-        let beyond = forgiven(timing, vm);
+        let beyond = forgiven(system, vm);
         if beyond > Events(0) {
             let _ = write!(why, "; {vm} may take {beyond} beyond its budget: debt = false");
         }
@@ -400,12 +399,7 @@ fn counted_more(timing: &Timing) -> String {
 }
 
 impl BudgetBound {
-    fn new(
-        vm: &TimedVm,
-        limits: Option<Limits>,
-        counted: Option<u64>,
-        line: Option<Bytes>,
-    ) -> Self {
+    fn new(vm: &Vm, limits: Option<Limits>, counted: Option<u64>, line: Option<Bytes>) -> Self {
         let written = limits.map(|limits| limits.written);
         let rate = |of: fn(Budget, Bytes) -> BytesPerSec| {
             written.zip(line).map(|(budget, line)| of(budget, line).0)
@@ -427,8 +421,8 @@ impl BudgetBound {
 
 impl MemoryReport {
     /// Returns a report on budgets that no saturation table is known for.
-    fn new(timing: &Timing, vms: Vec<BudgetBound>, dma_bandwidth: u64) -> Self {
-        let mut asked = timing.vms.iter().filter_map(|vm| vm.memory_budget.as_ref());
+    fn new(system: &System, vms: Vec<BudgetBound>, dma_bandwidth: u64) -> Self {
+        let mut asked = system.guests().iter().filter_map(|vm| vm.memory_budget.as_ref());
         Self {
             holds: None,
             verdict: Verdict::default(),
@@ -440,9 +434,9 @@ impl MemoryReport {
             qos_level: None,
             qos_bandwidth: None,
             vms,
-            causes: timing.unkept(),
-            notes: notes(timing),
-            missing: missing(timing),
+            causes: system.unkept(),
+            notes: notes(system),
+            missing: missing(system),
             saturated: None,
             overcommits: asked.any(MemoryBudget::overcommits),
         }

@@ -3,7 +3,7 @@
 use super::supply::{closest_polling, core_of_flows, cost_of, guaranteed, runs, vm_schedule};
 use crate::Nanos;
 use crate::time::Supply;
-use weir_model::Timing;
+use weir_model::System;
 use weir_model::timing::Entity;
 use weir_model::timing::FilePlace;
 use weir_model::timing::Schedule;
@@ -27,7 +27,7 @@ const UNLIMITED: u64 = 1_000_000_000;
 /// Returns an interrupt without a `rate` that takes time of `entity` on its core, which is `shared`
 /// or dedicated: an interrupt of `entity`, or one that preempts it.
 pub fn unlimited<'a>(
-    timing: &'a Timing,
+    system: &'a System,
     entity: Entity,
     shared: Option<&SharedCore>,
 ) -> Option<&'a TimedLine> {
@@ -39,21 +39,21 @@ pub fn unlimited<'a>(
                     && !matches!(core.schedule, Schedule::FixedPriority { .. })
             })
     };
-    timing.lines.iter().find(|line| line.admission.is_none() && takes(line))
+    system.lines.iter().find(|line| line.admission.is_none() && takes(line))
 }
 
 /// Returns the interrupt that keeps the file from being `good`: one without a `rate` that takes time
 /// of `entity`, else the one that takes most, if the file is good with all of them rare. `shared` is
 /// the core in question, or none if it is dedicated to `entity`.
 pub fn by_interrupt(
-    timing: &Timing,
+    system: &System,
     entity: Entity,
     shared: Option<&SharedCore>,
-    good: impl Fn(&Timing) -> bool,
+    good: impl Fn(&System) -> bool,
 ) -> Option<Cause> {
-    let known = shared.and_then(|core| timing.sharing(core)).map_or(0, |its| its.interrupt.0);
-    let cost = |line: &TimedLine| cost_of(timing, line, known).unwrap_or(0);
-    let mut seldom = timing.clone();
+    let known = shared.and_then(|core| system.sharing(core)).map_or(0, |its| its.interrupt.0);
+    let cost = |line: &TimedLine| cost_of(system, line, known).unwrap_or(0);
+    let mut seldom = system.clone();
     for line in &mut seldom.lines {
         line.admission = Some((1, 1));
     }
@@ -65,8 +65,8 @@ pub fn by_interrupt(
         u128::from(rate) * u128::from(cost(line))
     };
     let line =
-        unlimited(timing, entity, shared).or_else(|| timing.lines.iter().max_by_key(taken))?;
-    let name = format!("{}, on its core,", timing.interrupt(line));
+        unlimited(system, entity, shared).or_else(|| system.lines.iter().max_by_key(taken))?;
+    let name = format!("{}, on its core,", system.interrupt(line));
     let (reason, suggestion) = match line.admission {
         None => (
             format!("{name} has no `rate`"),
@@ -84,29 +84,29 @@ pub fn by_interrupt(
 }
 
 /// Returns why no time is guaranteed to `entity` on a shared core; none if some is.
-pub fn nothing_guaranteed(timing: &Timing, core: &SharedCore, entity: Entity) -> Option<Cause> {
-    let holds = |timing: &Timing| {
-        guaranteed(timing, core, entity, closest_polling(timing, entity)).is_some()
+pub fn nothing_guaranteed(system: &System, core: &SharedCore, entity: Entity) -> Option<Cause> {
+    let holds = |system: &System| {
+        guaranteed(system, core, entity, closest_polling(system, entity)).is_some()
     };
-    if holds(timing) {
+    if holds(system) {
         return None;
     }
-    let short = switches_take_all(timing, core, entity);
-    let line = || by_interrupt(timing, entity, Some(core), holds);
+    let short = switches_take_all(system, core, entity);
+    let line = || by_interrupt(system, entity, Some(core), holds);
     let by_line = if short { None } else { line() };
-    by_line.or_else(|| Some(too_short(timing, core, entity)))
+    by_line.or_else(|| Some(too_short(system, core, entity)))
 }
 
 /// Returns whether switches alone take all slots of `entity`.
-fn switches_take_all(timing: &Timing, core: &SharedCore, entity: Entity) -> bool {
-    let alone = vm_schedule(timing, core, entity).ok();
+fn switches_take_all(system: &System, core: &SharedCore, entity: Entity) -> bool {
+    let alone = vm_schedule(system, core, entity).ok();
     let alone = alone.and_then(|schedule| Supply::new(schedule, Vec::new()).ok());
     alone.is_some_and(|supply| supply.linear().is_none())
 }
 
 /// Returns the cause that switches, and the work of EL2 in a slot, take all slots of `entity`.
-fn too_short(timing: &Timing, core: &SharedCore, entity: Entity) -> Cause {
-    let sharing = timing.sharing(core).unwrap_or_default();
+fn too_short(system: &System, core: &SharedCore, entity: Entity) -> Cause {
+    let sharing = system.sharing(core).unwrap_or_default();
     let slots = core.schedule.slots().into_iter().filter(|slot_text| slot_text.0 == entity);
     let longest = slots.map(|slot_text| slot_text.1).max().unwrap_or(Nanos(0));
     let (what, count, suggestion) = match core.schedule {
@@ -115,7 +115,7 @@ fn too_short(timing: &Timing, core: &SharedCore, entity: Entity) -> Cause {
         Schedule::FixedPriority { .. } => ("budgets", 2, "write longer budgets and periods"),
     };
     let taken = Nanos(sharing.switch.0.saturating_mul(count));
-    let events = if switches_take_all(timing, core, entity) {
+    let events = if switches_take_all(system, core, entity) {
         // What is left of a budget already contains the interrupts of servers with higher priority.
         let rest = if longest > taken {
             ", and interrupts of servers with higher priority the rest"
@@ -124,7 +124,7 @@ fn too_short(timing: &Timing, core: &SharedCore, entity: Entity) -> Cause {
         };
         rest.to_owned()
     } else {
-        let polls = closest_polling(timing, entity);
+        let polls = closest_polling(system, entity);
         let polls = if polls.is_empty() { "" } else { "polls of the counter page and " };
         format!(
             ", and {polls}events of VMs that are off the core, up to {} each, the rest",
@@ -133,13 +133,13 @@ fn too_short(timing: &Timing, core: &SharedCore, entity: Entity) -> Cause {
     };
     let reason = format!(
         "the {what} of {longest} of {} are too short: switches take up to {taken} of each{events}",
-        entity.title(timing)
+        entity.title(system)
     );
     Cause { place: core.place.clone(), reason, suggestion: suggestion.to_owned() }
 }
 
 /// Returns why no time is guaranteed to a VM or the broker where it moves flows; none if some is,
 /// or the core is dedicated.
-pub fn why_none(timing: &Timing, entity: Entity) -> Option<Cause> {
-    nothing_guaranteed(timing, core_of_flows(timing, entity)?, entity)
+pub fn why_none(system: &System, entity: Entity) -> Option<Cause> {
+    nothing_guaranteed(system, core_of_flows(system, entity)?, entity)
 }

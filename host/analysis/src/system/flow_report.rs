@@ -16,7 +16,7 @@ use crate::{
 use schemars::JsonSchema;
 use serde::{Serialize, Serializer};
 use weir_model::{
-    Code, Fault, Timing,
+    Code, Fault, System,
     timing::{Crossover, DataPath, PathSource},
 };
 
@@ -237,20 +237,20 @@ impl Part {
         Ok(())
     }
 
-    fn title(&self, timing: &Timing, task: usize) -> String {
-        let flow = self.flows.get(task).and_then(|flow| timing.flows.get(*flow));
+    fn title(&self, system: &System, task: usize) -> String {
+        let flow = self.flows.get(task).and_then(|flow| system.flows.get(*flow));
         flow.map_or("the switch".to_owned(), ToString::to_string)
     }
 
-    fn failure(&self, timing: &Timing, failure: &FailingInstant) -> String {
+    fn failure(&self, system: &System, failure: &FailingInstant) -> String {
         let demand = HalfNanos(i64::try_from(failure.demand).unwrap_or(i64::MAX));
         let blocker =
-            failure.blocker.map(|task| format!(", with blocking by {}", self.title(timing, task)));
+            failure.blocker.map(|task| format!(", with blocking by {}", self.title(system, task)));
         format!("{demand} of work in {}{}", failure.at, blocker.unwrap_or_default())
     }
 
     /// Returns why it is not schedulable, with the names of the flows.
-    fn cause(&self, timing: &Timing, cause: &UnschedulableCause) -> String {
+    fn cause(&self, system: &System, cause: &UnschedulableCause) -> String {
         match cause {
             UnschedulableCause::NoTime { window, .. } => {
                 format!("the overheads leave D' - J' = {window}")
@@ -259,11 +259,11 @@ impl Part {
                 format!("the spread of the send overhead leaves P' = {period}")
             }
             UnschedulableCause::Demand(failure) => {
-                format!("demand exceeds the time: {}", self.failure(timing, failure))
+                format!("demand exceeds the time: {}", self.failure(system, failure))
             }
             UnschedulableCause::OverheadDemand(failure) => format!(
                 "the overheads alone take more than the time, no bandwidth helps: {}",
-                self.failure(timing, failure)
+                self.failure(system, failure)
             ),
             UnschedulableCause::Overload => {
                 "U' > 1: the sum of C'/P' over all flows is over 1 at this bandwidth".to_owned()
@@ -308,10 +308,10 @@ impl Part {
     }
 
     /// Returns why its flows do not hold, or what was not shown within the effort.
-    fn reason(&self, timing: &Timing) -> Option<String> {
+    fn reason(&self, system: &System) -> Option<String> {
         Some(match (self.verdict(), &self.least) {
-            (Some(Schedulability::Unschedulable(cause)), _) => self.cause(timing, &cause),
-            (None, MinBandwidth::Never(cause)) => self.cause(timing, cause),
+            (Some(Schedulability::Unschedulable(cause)), _) => self.cause(system, &cause),
+            (None, MinBandwidth::Never(cause)) => self.cause(system, cause),
             (Some(Schedulability::GaveUp { checked }), _) => {
                 let upto = if checked.0 > 0 {
                     format!("no failure up to {checked}, but not all instants")
@@ -342,9 +342,9 @@ impl Part {
     }
 
     /// Returns what messages call the flow that its cause is about, or all of its flows.
-    fn object(&self, timing: &Timing) -> String {
+    fn object(&self, system: &System) -> String {
         let all = self.blamed().map_or_else(|| self.flows.clone(), |flow| vec![flow]);
-        let titles = all.iter().filter_map(|flow| timing.flows.get(*flow));
+        let titles = all.iter().filter_map(|flow| system.flows.get(*flow));
         let titles: Vec<_> = titles.map(ToString::to_string).collect();
         if titles.is_empty() { "the switch".to_owned() } else { titles.join(", ") }
     }
@@ -353,7 +353,7 @@ impl Part {
 impl FlowsReport {
     /// Reports on flows that were judged at a bandwidth, which is given or was found.
     pub(super) fn new(
-        timing: &Timing,
+        system: &System,
         part: &Part,
         (bandwidth, is_bandwidth_given): (Option<u64>, bool),
         assumed: FlowAssumptions,
@@ -382,7 +382,7 @@ impl FlowsReport {
         let overload = Some(Schedulability::Unschedulable(UnschedulableCause::Overload));
         let never = match &part.least {
             MinBandwidth::Never(cause) => {
-                Some(format!("{}: {}", part.object(timing), part.cause(timing, cause)))
+                Some(format!("{}: {}", part.object(system), part.cause(system, cause)))
             }
             _ => None,
         };
@@ -394,12 +394,12 @@ impl FlowsReport {
             min_bandwidth,
             min_bandwidth_is,
             first_failure_ns: first_failure.map(|failure| failure.at.as_nanos_f64()),
-            first_failure: first_failure.map(|failure| part.failure(timing, &failure)),
-            causes: cause(timing, part, min_bandwidth).into_iter().collect(),
+            first_failure: first_failure.map(|failure| part.failure(system, &failure)),
+            causes: cause(system, part, min_bandwidth).into_iter().collect(),
             gave_up,
             bounds_gave_up: false,
             assumed,
-            flows: rows(timing, part),
+            flows: rows(system, part),
             min_bandwidth_at_least,
             min_bandwidth_enough,
             dma_better_from_bytes: None,
@@ -416,13 +416,13 @@ impl FlowsReport {
     /// # Errors
     ///
     /// A schedule that cannot be kept.
-    pub(super) fn judge_receivers(&mut self, timing: &Timing) -> Result<(), Fault> {
+    pub(super) fn judge_receivers(&mut self, system: &System) -> Result<(), Fault> {
         let mut causes = Vec::new();
         for row in &self.flows {
-            let Some(flow) = timing.flows.get(row.position) else { continue };
-            let names: Vec<_> = flow.to.iter().filter_map(|vm| timing.vms.get(*vm)).collect();
+            let Some(flow) = system.flows.get(row.position) else { continue };
+            let names: Vec<_> = flow.to.iter().filter_map(|vm| system.guests().get(*vm)).collect();
             let names = names.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-            let (message, help) = match (receivers_absence(timing, row.position)?, row.bound_ns) {
+            let (message, help) = match (receivers_absence(system, row.position)?, row.bound_ns) {
                 (Absence::Unbounded, _) => (
                     format!("{flow}: nothing bounds the time until {names} has its shared core"),
                     "give it a core of its own, or remove its `memory_budget` and each [[irq]] \
@@ -446,7 +446,7 @@ impl FlowsReport {
                     )
                 }
             };
-            causes.push(timing.fault(Code::FlowDeadlineMissed, &flow.place, message, help));
+            causes.push(system.fault(Code::FlowDeadlineMissed, &flow.place, message, help));
         }
         if !causes.is_empty() {
             (self.schedulable, self.verdict) = (false, Verdict::DoesNotHold);
@@ -485,10 +485,10 @@ impl FlowsReport {
 }
 
 /// Returns why not all flows hold, as a fault of the file.
-fn cause(timing: &Timing, part: &Part, min_bandwidth: Option<u64>) -> Option<Fault> {
-    let reason = part.reason(timing)?;
-    let mover = Mover::of(timing);
-    let (most, key) = mover.bandwidth(timing).unwrap_or((u64::MAX, ""));
+fn cause(system: &System, part: &Part, min_bandwidth: Option<u64>) -> Option<Fault> {
+    let reason = part.reason(system)?;
+    let mover = Mover::of(system);
+    let (most, key) = mover.bandwidth(system).unwrap_or((u64::MAX, ""));
     let what =
         if mover == Mover::Engine { "a chunk moves at" } else { "the core that copies does" };
     let help = match min_bandwidth {
@@ -501,17 +501,17 @@ fn cause(timing: &Timing, part: &Part, min_bandwidth: Option<u64>) -> Option<Fau
         None => format!("raise the flow's {}: no bandwidth is enough for it", part.too_short()),
     };
     let flow = part.blamed().or(part.flows.first().copied());
-    let flow = flow.and_then(|flow| timing.flows.get(flow));
+    let flow = flow.and_then(|flow| system.flows.get(flow));
     let place = flow.map(|flow| flow.place.clone()).unwrap_or_default();
-    let message = format!("{}: {reason}", part.object(timing));
-    Some(timing.fault(Code::FlowDeadlineMissed, &place, message, help))
+    let message = format!("{}: {reason}", part.object(system));
+    Some(system.fault(Code::FlowDeadlineMissed, &place, message, help))
 }
 
-fn rows(timing: &Timing, part: &Part) -> Vec<FlowBound> {
+fn rows(system: &System, part: &Part) -> Vec<FlowBound> {
     let Some(Judged { bandwidth, slack, .. }) = &part.judged else { return Vec::new() };
     let tasks = part.flows.iter().copied().zip(&part.tasks).zip(slack);
     let row = |((position, task), slack_ns): ((usize, &TransformedTask), &Option<f64>)| {
-        let flow = timing.flows.get(position);
+        let flow = system.flows.get(position);
         FlowBound {
             name: flow.map(|flow| flow.name.clone()).unwrap_or_default(),
             deadline_ns: flow.and_then(|flow| flow.deadline).map(|it| it.0),
@@ -532,13 +532,13 @@ fn rows(timing: &Timing, part: &Part) -> Vec<FlowBound> {
 
 /// The assumptions of a verdict at `judged` bytes/s.
 pub(super) fn assumptions(
-    timing: &Timing,
+    system: &System,
     options: &Options,
     judged: Option<u64>,
 ) -> FlowAssumptions {
-    let named = || timing.platform.as_ref().map_or("?", |platform| platform.name.as_str());
-    let engine = timing.platform.as_ref().and_then(|platform| platform.dma_engine.as_ref());
-    let reason = match (timing.dma.path_source, engine) {
+    let named = || system.platform.as_ref().map_or("?", |platform| platform.name.as_str());
+    let engine = system.platform.as_ref().and_then(|platform| platform.dma_engine.as_ref());
+    let reason = match (system.dma.path_source, engine) {
         (PathSource::File, _) => "[dma] path".to_owned(),
         (PathSource::Platform, Some(engine)) => {
             format!("platform {} has the DMA engine {}", named(), engine.name)
@@ -546,10 +546,10 @@ pub(super) fn assumptions(
         (PathSource::Platform, None) => format!("platform {} has no DMA engine", named()),
         (PathSource::Default, _) => "the default without a platform".to_owned(),
     };
-    let asked = timing.dma.bandwidth.map(|rate| rate.0);
-    let mover = Mover::of(timing);
-    let limit = mover.bandwidth(timing);
-    let engine_from = timing.engine_from().filter(|_| mover == Mover::Engine);
+    let asked = system.dma.bandwidth.map(|rate| rate.0);
+    let mover = Mover::of(system);
+    let limit = mover.bandwidth(system);
+    let engine_from = system.engine_from().filter(|_| mover == Mover::Engine);
     let bandwidth_from = match (judged, asked, options.bandwidth) {
         (None, ..) => "the least that is enough",
         (found, asked, _) if found != asked => limit.map_or("copy_bandwidth", |(_, key)| key),
@@ -557,15 +557,15 @@ pub(super) fn assumptions(
         (.., None) => "[dma] bandwidth",
     };
     FlowAssumptions {
-        data_path: timing.dma.path,
+        data_path: system.dma.path,
         data_path_from: reason,
         cores: "concurrent",
         bandwidth_from,
-        copy_bandwidth: limit.and(timing.dma.copy_bandwidth).map(|rate| rate.0),
-        chunk: timing.chunk().0,
+        copy_bandwidth: limit.and(system.dma.copy_bandwidth).map(|rate| rate.0),
+        chunk: system.chunk().0,
         engine_from: engine_from.map(|from| from.0),
         overheads_are: "measured",
-        overheads: overhead_sources(&timing.tables, options.build.as_deref()),
+        overheads: overhead_sources(&system.tables, options.build.as_deref()),
         build: options.build.clone(),
     }
 }

@@ -18,7 +18,7 @@ use crate::{
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use weir_model::{
-    Code, Fault, Timing,
+    Code, Fault, System, Vm,
     timing::{Crossover, Entity, FilePlace, MeasuredOn, Movers, OverheadTable},
 };
 
@@ -45,14 +45,14 @@ pub enum OtherVms {
 /// # Errors
 ///
 /// Overheads that are needed and not given.
-pub fn path(timing: &Timing, reading: Reading) -> Result<Path, Vec<Fault>> {
-    path_of(Mover::of(timing), timing, reading)
+pub fn path(system: &System, reading: Reading) -> Result<Path, Vec<Fault>> {
+    path_of(Mover::of(system), system, reading)
 }
 
-fn path_of(mover: Mover, timing: &Timing, reading: Reading) -> Result<Path, Vec<Fault>> {
+fn path_of(mover: Mover, system: &System, reading: Reading) -> Result<Path, Vec<Fault>> {
     // The steps of another hypervisor's engine are none of weir's.
     let is_its = |measured_on| mover != Mover::Engine || measured_on != MeasuredOn::Other;
-    let steps = || timing.overheads.iter().filter(|step| is_its(step.measured_on));
+    let steps = || system.overheads.iter().filter(|step| is_its(step.measured_on));
     let mut overheads = Overheads::default();
     let [mut wake, mut copy] = [Range::default(); 2];
     let [mut hold, mut tail] = [Nanos(0); 2];
@@ -70,8 +70,8 @@ fn path_of(mover: Mover, timing: &Timing, reading: Reading) -> Result<Path, Vec<
     let known = |name: &&str| steps().any(|step| step.name == *name);
     let missing: Vec<_> = mover.needed().iter().copied().filter(|name| !known(name)).collect();
     if !missing.is_empty() {
-        let place = timing.flows.first().map_or_else(FilePlace::default, |flow| flow.place.clone());
-        let flow = timing.flows.first().map_or("the broker".to_owned(), ToString::to_string);
+        let place = system.flows.first().map_or_else(FilePlace::default, |flow| flow.place.clone());
+        let flow = system.flows.first().map_or("the broker".to_owned(), ToString::to_string);
         let message = format!(
             "{flow}: bounds need [overheads], of which these are not known: {}",
             missing.join(", ")
@@ -86,7 +86,7 @@ fn path_of(mover: Mover, timing: &Timing, reading: Reading) -> Result<Path, Vec<
             "add [overheads] with {} = {{ min = .., max = .. }} in ns, or {elsewhere}",
             missing.join(", ")
         );
-        return Err(vec![timing.fault(NO_OVERHEADS, &place, message, help)]);
+        return Err(vec![system.fault(NO_OVERHEADS, &place, message, help)]);
     }
     Ok(Path {
         overheads,
@@ -95,9 +95,9 @@ fn path_of(mover: Mover, timing: &Timing, reading: Reading) -> Result<Path, Vec<
         mover,
         hold,
         tail,
-        chunk: timing.chunk(),
+        chunk: system.chunk(),
         // weir's broker has one queue for all flows, that of rt-virtio one for each sender.
-        queues: timing.dma.queues.or(mover.is_weirs_broker().then_some(1)),
+        queues: system.dma.queues.or(mover.is_weirs_broker().then_some(1)),
         reading,
     })
 }
@@ -108,24 +108,24 @@ fn path_of(mover: Mover, timing: &Timing, reading: Reading) -> Result<Path, Vec<
 ///
 /// As [`transform`].
 fn tasks(
-    timing: &Timing,
+    system: &System,
     path: &Path,
     others: OtherVms,
 ) -> Result<Vec<TransformedTask>, InputError> {
-    let tasks = transform(&timing.flows, path)?;
+    let tasks = transform(&system.flows, path)?;
     if others == OtherVms::Quiet || !path.mover.is_weirs_broker() {
         return Ok(tasks);
     }
-    let cores = timing.vms.iter().map(|vm| EndCores {
+    let cores = system.guests().iter().map(|vm| EndCores {
         vcpus: u32::try_from(vm.cpus.len()).unwrap_or(u32::MAX),
-        switches: switches(timing, &vm.cpus),
+        switches: switches(system, vm),
     });
     let cores: Vec<_> = cores.collect();
     let [read, control, take] = [path.read(), path.control(), path.take()].map(Nanos);
     // Of the two, each task has the longer one.
     let poll = path.overheads.qa.max.min(path.wake.max);
     let spent = Spent { hold: path.hold, poll, read, control, take };
-    let waits = waits(&timing.flows, path.chunk, &cores, spent);
+    let waits = waits(&system.flows, path.chunk, &cores, spent);
     let added = tasks.iter().zip(waits).enumerate().map(|(flow, (task, waits))| {
         let kind = InputRule::PacketOverheadTooLarge;
         waits.added_to(task).ok_or(InputError { flow: Some(flow), kind })
@@ -133,16 +133,16 @@ fn tasks(
     added.collect()
 }
 
-/// Returns the sum of the longest switches of those of `cpus` that VMs share.
-fn switches(timing: &Timing, cpus: &[u64]) -> Nanos {
-    let shared = timing.cores.iter().filter(|core| cpus.contains(&core.id));
-    let switch = shared.map(|core| timing.sharing(core).unwrap_or_default().switch.0);
+/// Returns the sum of the longest switches of those of the VM's cores that it shares.
+fn switches(system: &System, vm: &Vm) -> Nanos {
+    let shared = system.cores.iter().filter(|core| vm.is_on(core.id));
+    let switch = shared.map(|core| system.sharing(core).unwrap_or_default().switch.0);
     Nanos(switch.fold(0, u64::saturating_add))
 }
 
 /// Returns the fault for an error of the analysis, at its place.
-pub fn fault(timing: &Timing, error: InputError) -> Fault {
-    let flow = error.flow.and_then(|flow| timing.flows.get(flow));
+pub fn fault(system: &System, error: InputError) -> Fault {
+    let flow = error.flow.and_then(|flow| system.flows.get(flow));
     let (place, object) = match flow {
         Some(flow) => {
             let place = match error.kind {
@@ -156,37 +156,37 @@ pub fn fault(timing: &Timing, error: InputError) -> Fault {
             };
             (place, flow.to_string())
         }
-        None => (&timing.dma.place, "[dma]".to_owned()),
+        None => (&system.dma.place, "[dma]".to_owned()),
     };
     let message = format!("{object}: {}", error.kind);
     let help = "write a value within the limits of the analysis";
-    timing.fault(Code::AnalysisLimit, place, message, help)
+    system.fault(Code::AnalysisLimit, place, message, help)
 }
 
 /// Returns the bandwidth of the flows in bytes/s, if it is known: `[dma]` `bandwidth`, but at most
 /// the bandwidth of a chunk.
-pub fn bandwidth(timing: &Timing) -> Option<u64> {
-    paced(timing, Mover::of(timing), timing.dma.bandwidth.map(|rate| rate.0))
+pub fn bandwidth(system: &System) -> Option<u64> {
+    paced(system, Mover::of(system), system.dma.bandwidth.map(|rate| rate.0))
 }
 
 /// Returns the bandwidth in bytes/s that is left of `asked` by the mover.
-fn paced(timing: &Timing, mover: Mover, asked: Option<u64>) -> Option<u64> {
-    let most = mover.bandwidth(timing).map(|(most, _)| most);
+fn paced(system: &System, mover: Mover, asked: Option<u64>) -> Option<u64> {
+    let most = mover.bandwidth(system).map(|(most, _)| most);
     [asked, most].into_iter().flatten().min()
 }
 
 /// Returns why a system that weir builds is not judged by its flows: the path "dma" was analyzed
 /// with overheads of another hypervisor, or of none that the file names.
-pub fn of_another_hypervisor(timing: &Timing) -> Option<Missing> {
-    let is_timed = timing.flows.iter().any(|flow| !flow.best_effort);
-    if !is_timed || timing.engine().is_none() || Mover::of(timing) != Mover::RtVirtio {
+pub fn of_another_hypervisor(system: &System) -> Option<Missing> {
+    let is_timed = system.flows.iter().any(|flow| !flow.best_effort);
+    if !is_timed || system.engine().is_none() || Mover::of(system) != Mover::RtVirtio {
         return None;
     }
     let origin = |table: &OverheadTable| match &table.origin {
         Some(origin) => format!("{}: {}", table.file, origin.command),
         None => format!("{}: of unknown origin", table.file),
     };
-    let origins: Vec<_> = timing.tables.iter().map(origin).collect();
+    let origins: Vec<_> = system.tables.iter().map(origin).collect();
     Some(Missing {
         what: format!(
             "flows: the overheads were not measured on weir ({}), and its broker and DMA engine \
@@ -204,15 +204,15 @@ pub fn of_another_hypervisor(timing: &Timing) -> Option<Missing> {
 /// # Errors
 ///
 /// The faults that prevent the analysis.
-pub fn analyze(timing: &Timing, options: &Options) -> Result<Option<FlowsReport>, Vec<Fault>> {
-    if timing.flows.is_empty() {
+pub fn analyze(system: &System, options: &Options) -> Result<Option<FlowsReport>, Vec<Fault>> {
+    if system.flows.is_empty() {
         return Ok(None);
     }
-    let path = path(timing, options.reading)?;
-    let one = |error: InputError| vec![fault(timing, error)];
-    let bandwidth = bandwidth(timing);
-    let tasks = tasks(timing, &path, OtherVms::Active).map_err(one)?;
-    let mut part = divide(timing, tasks)?;
+    let path = path(system, options.reading)?;
+    let one = |error: InputError| vec![fault(system, error)];
+    let bandwidth = bandwidth(system);
+    let tasks = tasks(system, &path, OtherVms::Active).map_err(one)?;
+    let mut part = divide(system, tasks)?;
     let mut judged = bandwidth;
     if bandwidth.is_none() {
         // Without a bandwidth, the report is at the least one.
@@ -227,9 +227,9 @@ pub fn analyze(timing: &Timing, options: &Options) -> Result<Option<FlowsReport>
     if let Some(judged) = judged {
         part.judge(BytesPerSec(judged), options.effort).map_err(one)?;
     }
-    let copies = timing.overheads.iter().any(|overhead| overhead.name == "copy");
-    let has_engine = timing.platform.as_ref().is_none_or(|platform| platform.dma_engine.is_some());
-    let both = timing.dma.bandwidth.zip(timing.dma.copy_bandwidth).filter(|_| copies);
+    let copies = system.overheads.iter().any(|overhead| overhead.name == "copy");
+    let has_engine = system.platform.as_ref().is_none_or(|platform| platform.dma_engine.is_some());
+    let both = system.dma.bandwidth.zip(system.dma.copy_bandwidth).filter(|_| copies);
     let engine = match (path.mover, both) {
         _ if !has_engine => Crossover::Unknown,
         (Mover::RtVirtio, Some((engine, copy))) => {
@@ -240,16 +240,16 @@ pub fn analyze(timing: &Timing, options: &Options) -> Result<Option<FlowsReport>
             Movers { engine_set_up, engine, copy_set_up, copy }.crossover()
         }
         (Mover::RtVirtio, None) => Crossover::Unknown,
-        (Mover::Engine | Mover::Core, _) => timing.crossover(),
+        (Mover::Engine | Mover::Core, _) => system.crossover(),
     };
     let bounds = if path.mover.is_weirs_broker() {
-        bounds(timing, OtherVms::Active, options.effort)
+        bounds(system, OtherVms::Active, options.effort)
     } else {
         Bounds::default()
     };
-    let end_to_end = end_to_end(timing, options.effort);
-    let assumed = assumptions(timing, options, bandwidth);
-    let mut report = FlowsReport::new(timing, &part, (judged, bandwidth.is_some()), assumed);
+    let end_to_end = end_to_end(system, options.effort);
+    let assumed = assumptions(system, options, bandwidth);
+    let mut report = FlowsReport::new(system, &part, (judged, bandwidth.is_some()), assumed);
     report.bounds_gave_up = bounds.gave_up || end_to_end.gave_up;
     let at = |all: &[Option<u64>], position: usize| all.get(position).copied().flatten();
     for flow in &mut report.flows {
@@ -258,7 +258,7 @@ pub fn analyze(timing: &Timing, options: &Options) -> Result<Option<FlowsReport>
         flow.end_to_end_ns = at(&end_to_end.of, flow.position);
     }
     if path.mover.is_weirs_broker() {
-        report.judge_receivers(timing).map_err(|fault| vec![fault])?;
+        report.judge_receivers(system).map_err(|fault| vec![fault])?;
     }
     report.set_engine(engine);
     Ok(Some(report))
@@ -277,8 +277,8 @@ pub struct Bounds {
 }
 
 impl Bounds {
-    fn none(timing: &Timing) -> Self {
-        let none = vec![None; timing.flows.len()];
+    fn none(system: &System) -> Self {
+        let none = vec![None; system.flows.len()];
         Self { of: none.clone(), absence: none, gave_up: false }
     }
 }
@@ -288,16 +288,16 @@ impl Bounds {
 /// shares a core, its VM has that core. Best effort has none, and no flow has one if overheads or
 /// the bandwidth of the copy are not known, or if the receiver's absence has no bound.
 #[must_use]
-pub fn bounds(timing: &Timing, others: OtherVms, effort: Effort) -> Bounds {
-    found_bounds(timing, others, effort).unwrap_or_else(|| Bounds::none(timing))
+pub fn bounds(system: &System, others: OtherVms, effort: Effort) -> Bounds {
+    found_bounds(system, others, effort).unwrap_or_else(|| Bounds::none(system))
 }
 
 /// Returns [`bounds`] next to VMs that do nothing, one for each receiver of each flow, as a run
 /// reports them.
 #[must_use]
-pub fn quiet_bounds(timing: &Timing) -> Vec<Option<u64>> {
-    let bounds = bounds(timing, OtherVms::Quiet, Effort::default()).of;
-    let flows = timing.flows.iter().zip(bounds);
+pub fn quiet_bounds(system: &System) -> Vec<Option<u64>> {
+    let bounds = bounds(system, OtherVms::Quiet, Effort::default()).of;
+    let flows = system.flows.iter().zip(bounds);
     flows.flat_map(|(flow, bound)| flow.to.iter().map(move |_| bound)).collect()
 }
 
@@ -306,21 +306,21 @@ pub fn quiet_bounds(timing: &Timing) -> Vec<Option<u64>> {
 /// Best effort has none, and no flow has one on other data paths or if overheads or `[dma]`
 /// `bandwidth` are not known.
 #[must_use]
-pub fn end_to_end(timing: &Timing, effort: Effort) -> Bounds {
-    found_end_to_end(timing, effort).unwrap_or_else(|| Bounds::none(timing))
+pub fn end_to_end(system: &System, effort: Effort) -> Bounds {
+    found_end_to_end(system, effort).unwrap_or_else(|| Bounds::none(system))
 }
 
-fn found_end_to_end(timing: &Timing, effort: Effort) -> Option<Bounds> {
-    let rate = timing.dma.bandwidth.filter(|_| Mover::of(timing) == Mover::RtVirtio)?;
+fn found_end_to_end(system: &System, effort: Effort) -> Option<Bounds> {
+    let rate = system.dma.bandwidth.filter(|_| Mover::of(system) == Mover::RtVirtio)?;
     let at = Bandwidths { paced: rate, chunk: rate };
-    let path = path(timing, Reading::Printed).ok()?;
-    let mut bounds = Bounds::none(timing);
-    let tasks = tasks(timing, &path, OtherVms::Active).ok()?;
-    let Part { flows, tasks, best_effort, .. } = divide(timing, tasks).ok()?;
+    let path = path(system, Reading::Printed).ok()?;
+    let mut bounds = Bounds::none(system);
+    let tasks = tasks(system, &path, OtherVms::Active).ok()?;
+    let Part { flows, tasks, best_effort, .. } = divide(system, tasks).ok()?;
     let responses = responses(&tasks, &best_effort, at, effort);
     bounds.gave_up = responses.gave_up;
     for ((flow, task), response) in flows.into_iter().zip(&tasks).zip(responses.longest) {
-        let whole = 2 * i64::try_from(times(timing.flows.get(flow)?).0.0).ok()?;
+        let whole = 2 * i64::try_from(times(system.flows.get(flow)?).0.0).ok()?;
         // D - D' is the time of sender and receiver.
         let ends = u64::try_from(whole - task.deadline.0).ok()?.div_ceil(2);
         *bounds.of.get_mut(flow)? = response.and_then(|response| response.0.checked_add(ends));
@@ -328,26 +328,26 @@ fn found_end_to_end(timing: &Timing, effort: Effort) -> Option<Bounds> {
     Some(bounds)
 }
 
-fn found_bounds(timing: &Timing, others: OtherVms, effort: Effort) -> Option<Bounds> {
-    let mover = Mover::built(timing);
-    let path = path_of(mover, timing, Reading::Printed).ok()?;
-    timing.dma.copy_bandwidth?;
-    let (chunk, _) = mover.bandwidth(timing)?;
-    let rate = paced(timing, mover, timing.dma.bandwidth.map(|rate| rate.0))?;
+fn found_bounds(system: &System, others: OtherVms, effort: Effort) -> Option<Bounds> {
+    let mover = Mover::built(system);
+    let path = path_of(mover, system, Reading::Printed).ok()?;
+    system.dma.copy_bandwidth?;
+    let (chunk, _) = mover.bandwidth(system)?;
+    let rate = paced(system, mover, system.dma.bandwidth.map(|rate| rate.0))?;
     let at = Bandwidths { paced: BytesPerSec(rate), chunk: BytesPerSec(chunk) };
-    let tasks = tasks(timing, &path, others).ok()?;
+    let tasks = tasks(system, &path, others).ok()?;
     // A packet has arrived before its last finalization ends. The table is of flows to one
     // receiver; more of them take longer in steps that it does not contain, for which this time is
     // left in.
-    let several = timing.flows.iter().any(|flow| flow.to.len() > 1);
+    let several = system.flows.iter().any(|flow| flow.to.len() > 1);
     let tail = if several { 0 } else { path.tail.0 };
-    let mut bounds = Bounds::none(timing);
-    let Part { flows, tasks, best_effort, .. } = divide(timing, tasks).ok()?;
+    let mut bounds = Bounds::none(system);
+    let Part { flows, tasks, best_effort, .. } = divide(system, tasks).ok()?;
     let responses = responses(&tasks, &best_effort, at, effort);
     bounds.gave_up = responses.gave_up;
     for (flow, bound) in flows.into_iter().zip(responses.longest) {
         let pending = bound.map(|bound| bound.0.saturating_sub(tail));
-        let (away, added) = match receivers_absence(timing, flow).ok()? {
+        let (away, added) = match receivers_absence(system, flow).ok()? {
             Absence::None => (None, Some(0)),
             Absence::AtMost(most) => (Some(most.0), Some(most.0)),
             Absence::Unbounded => (None, None),
@@ -368,12 +368,12 @@ pub type BoundedAnswer<T> = (Result<T, GaveUp>, u64);
 
 /// Returns the least bandwidth at which the flows hold, in bytes/s, or a sufficient one if the
 /// search gave up; none if no bandwidth is enough or the flows cannot be analyzed.
-pub fn least(timing: &Timing, effort: Effort) -> BoundedAnswer<Option<u64>> {
-    let asked = with_analyzer(timing, |analyzer| analyzer.min_bandwidth(effort));
+pub fn least(system: &System, effort: Effort) -> BoundedAnswer<Option<u64>> {
+    let asked = with_analyzer(system, |analyzer| analyzer.min_bandwidth(effort));
     let Some((least, spent)) = asked else { return (Ok(None), 0) };
     match least.unwrap_or(MinBandwidth::Exactly(BytesPerSec(0))) {
         MinBandwidth::Exactly(b) | MinBandwidth::GaveUp { enough: Some(b), .. } => {
-            (Ok(least_in_time(timing, b.0, effort)), spent)
+            (Ok(least_in_time(system, b.0, effort)), spent)
         }
         MinBandwidth::GaveUp { enough: None, .. } => (Err(GaveUp), spent),
         MinBandwidth::Never(_) => (Ok(None), spent),
@@ -382,46 +382,46 @@ pub fn least(timing: &Timing, effort: Effort) -> BoundedAnswer<Option<u64>> {
 
 /// Returns the least bandwidth from `least` on at which the flows to VMs on shared cores have
 /// bounds within their deadlines; none if the fastest transfer is not enough.
-fn least_in_time(timing: &Timing, least: u64, effort: Effort) -> Option<u64> {
-    if are_in_time(timing, least, effort) {
+fn least_in_time(system: &System, least: u64, effort: Effort) -> Option<u64> {
+    if are_in_time(system, least, effort) {
         return Some(least);
     }
-    let (mut late, mut enough) = (least, Mover::of(timing).bandwidth(timing)?.0.max(least));
-    if !are_in_time(timing, enough, effort) {
+    let (mut late, mut enough) = (least, Mover::of(system).bandwidth(system)?.0.max(least));
+    if !are_in_time(system, enough, effort) {
         return None;
     }
     while enough - late > 1 {
         let middle = late + (enough - late) / 2;
-        if are_in_time(timing, middle, effort) { enough = middle } else { late = middle }
+        if are_in_time(system, middle, effort) { enough = middle } else { late = middle }
     }
     Some(enough)
 }
 
 /// Returns whether, at a bandwidth in bytes/s, each flow to a VM on a shared core has a bound
 /// within its deadline.
-fn are_in_time(timing: &Timing, bandwidth: u64, effort: Effort) -> bool {
-    let waits = |flow| receivers_absence(timing, flow).is_ok_and(|away| away != Absence::None);
-    if !Mover::of(timing).is_weirs_broker() || !(0..timing.flows.len()).any(waits) {
+fn are_in_time(system: &System, bandwidth: u64, effort: Effort) -> bool {
+    let waits = |flow| receivers_absence(system, flow).is_ok_and(|away| away != Absence::None);
+    if !Mover::of(system).is_weirs_broker() || !(0..system.flows.len()).any(waits) {
         return true;
     }
-    let mut timing = timing.clone();
-    timing.dma.bandwidth = Some(BytesPerSec(bandwidth));
-    let bounds = bounds(&timing, OtherVms::Active, effort);
-    let both = timing.flows.iter().zip(bounds.of.iter().zip(&bounds.absence));
+    let mut system = system.clone();
+    system.dma.bandwidth = Some(BytesPerSec(bandwidth));
+    let bounds = bounds(&system, OtherVms::Active, effort);
+    let both = system.flows.iter().zip(bounds.of.iter().zip(&bounds.absence));
     both.filter(|(_, (_, absence))| absence.is_some()).all(|(flow, (bound, _))| {
         bound.is_some_and(|bound| flow.deadline.is_none_or(|d| bound <= d.0))
     })
 }
 
 /// Returns whether the flows hold at a bandwidth.
-pub fn hold(timing: &Timing, bandwidth: BytesPerSec, effort: Effort) -> BoundedAnswer<bool> {
-    let asked = with_analyzer(timing, |analyzer| analyzer.verdict(bandwidth, effort));
+pub fn hold(system: &System, bandwidth: BytesPerSec, effort: Effort) -> BoundedAnswer<bool> {
+    let asked = with_analyzer(system, |analyzer| analyzer.verdict(bandwidth, effort));
     let Some((verdict, spent)) = asked else { return (Ok(false), 0) };
     let answer = match verdict {
         None | Some(Ok(Schedulability::Schedulable)) => {
-            Ok(are_in_time(timing, bandwidth.0, effort))
+            Ok(are_in_time(system, bandwidth.0, effort))
         }
-        Some(Ok(Schedulability::GaveUp { .. })) if are_in_time(timing, bandwidth.0, effort) => {
+        Some(Ok(Schedulability::GaveUp { .. })) if are_in_time(system, bandwidth.0, effort) => {
             Err(GaveUp)
         }
         Some(_) => Ok(false),
@@ -432,12 +432,12 @@ pub fn hold(timing: &Timing, bandwidth: BytesPerSec, effort: Effort) -> BoundedA
 /// Returns the answer of `ask` on the real-time flows, and the steps that were spent; no answer if
 /// there are no such flows, and none at all if the flows cannot be analyzed.
 fn with_analyzer<T>(
-    timing: &Timing,
+    system: &System,
     ask: impl FnOnce(&mut Analyzer) -> T,
 ) -> Option<(Option<T>, u64)> {
-    let path = path(timing, Reading::Printed).ok()?;
-    let tasks = tasks(timing, &path, OtherVms::Active).ok()?;
-    let Part { tasks, best_effort, .. } = divide(timing, tasks).ok()?;
+    let path = path(system, Reading::Printed).ok()?;
+    let tasks = tasks(system, &path, OtherVms::Active).ok()?;
+    let Part { tasks, best_effort, .. } = divide(system, tasks).ok()?;
     if tasks.is_empty() {
         return Some((None, 0));
     }
@@ -447,10 +447,10 @@ fn with_analyzer<T>(
 }
 
 /// Splits the tasks of flows into real-time and best effort, on the supply of the broker's core.
-fn divide(timing: &Timing, mut tasks: Vec<TransformedTask>) -> Result<Part, Vec<Fault>> {
-    let switch = if timing.has_switch { switch_step(&tasks) } else { None };
+fn divide(system: &System, mut tasks: Vec<TransformedTask>) -> Result<Part, Vec<Fault>> {
+    let switch = if system.has_switch { switch_step(&tasks) } else { None };
     let broker = Entity::Broker;
-    if let Some((core, place, supply)) = supply(timing, broker).map_err(|fault| vec![fault])? {
+    if let Some((core, place, supply)) = supply(system, broker).map_err(|fault| vec![fault])? {
         let linear = supply.linear().ok_or_else(|| {
             let own_lines = || Cause {
                 place,
@@ -458,16 +458,16 @@ fn divide(timing: &Timing, mut tasks: Vec<TransformedTask>) -> Result<Part, Vec<
                 suggestion: "give each [[irq]] of it a `rate`, and a lower one".to_owned(),
             };
             let Cause { place, reason, suggestion } =
-                why_none(timing, broker).unwrap_or_else(own_lines);
+                why_none(system, broker).unwrap_or_else(own_lines);
             let message = format!(
                 "{}: moves flows on {core}, where no time is guaranteed to it: {reason}",
-                broker.title(timing)
+                broker.title(system)
             );
-            vec![timing.fault(Code::NoSupply, &place, message, suggestion)]
+            vec![system.fault(Code::NoSupply, &place, message, suggestion)]
         })?;
-        tasks = on_shared_core(&tasks, linear).map_err(|error| vec![fault(timing, error)])?;
+        tasks = on_shared_core(&tasks, linear).map_err(|error| vec![fault(system, error)])?;
     }
-    let is_best_effort = |flow: usize| timing.flows.get(flow).is_some_and(|flow| flow.best_effort);
+    let is_best_effort = |flow: usize| system.flows.get(flow).is_some_and(|flow| flow.best_effort);
     let both = tasks.into_iter().zip(0..);
     let (best_effort, timed): (Vec<_>, Vec<_>) = both.partition(|(_, flow)| is_best_effort(*flow));
     let flows = timed.iter().chain(&best_effort).map(|(_, flow)| *flow).collect();

@@ -9,8 +9,8 @@ use crate::{
 };
 use std::fmt::Write as _;
 use weir_model::{
-    Code, Fault, Polling, Timing,
-    timing::{FilePlace, MemoryBudget, Saturation, TimedVm},
+    Code, Fault, Polling, System, Vm,
+    timing::{FilePlace, MemoryBudget, Saturation},
 };
 
 /// A budget of refills while the system runs.
@@ -31,17 +31,17 @@ pub struct Limits {
 
 impl Limits {
     /// Returns the limits of a VM; none if it has no budget of refills.
-    pub fn of(timing: &Timing, vm: &TimedVm) -> Option<Self> {
+    pub fn of(system: &System, vm: &Vm) -> Option<Self> {
         let asked = vm.memory_budget.as_ref()?;
         let ((written, _), (least, most, period)) = (asked.refills()?, asked.settable_refills()?);
         let budget = |accesses| Budget { accesses, period };
-        let regulation = regulation(&timing.vms, vm, None);
+        let regulation = regulation(system.guests(), vm, None);
         Some(Self {
             written: budget(written),
             least: budget(least),
             most: budget(most),
             regulation,
-            polling: timing.polling(vm, period),
+            polling: system.polling(vm, period),
             vcpus: vcpus(vm).into(),
         })
     }
@@ -94,7 +94,7 @@ impl Limits {
 /// # Errors
 ///
 /// A table without points, which the file's check has refused.
-pub fn saturation(timing: &Timing, from: &Saturation) -> Result<SaturationTable, Vec<Fault>> {
+pub fn saturation(system: &System, from: &Saturation) -> Result<SaturationTable, Vec<Fault>> {
     let points = from
         .points
         .iter()
@@ -102,20 +102,20 @@ pub fn saturation(timing: &Timing, from: &Saturation) -> Result<SaturationTable,
     SaturationTable::new(from.period, points.collect()).map_err(|error| {
         let help = "write measured pairs of budget and DMA bandwidth";
         let message = format!("[saturation]: {error}");
-        vec![timing.fault(Code::SaturationPoints, &FilePlace::default(), message, help)]
+        vec![system.fault(Code::SaturationPoints, &FilePlace::default(), message, help)]
     })
 }
 
 /// Returns the accesses that the vCPUs of a VM without debt may make beyond its budget in any
 /// window of the table's period: one overshoot for each vCPU in each period of the budget. With
 /// debt, they are taken off the next budget. Returns 0 without a table.
-pub fn forgiven(timing: &Timing, vm: &TimedVm) -> Events {
-    let Some(known) = &timing.saturation else { return Events(0) };
+pub fn forgiven(system: &System, vm: &Vm) -> Events {
+    let Some(known) = &system.saturation else { return Events(0) };
     let Some(asked) = vm.memory_budget.as_ref().filter(|asked| !asked.has_debt()) else {
         return Events(0);
     };
     let period = asked.budget.map_or(known.period, |(_, period)| period);
     let periods = known.period.0.div_ceil(period.0.max(1));
-    let each = timing.overshoot(vm, period).unwrap_or_default();
+    let each = system.overshoot(vm, period).unwrap_or_default();
     each.saturating_mul(u64::from(vcpus(vm))).saturating_mul(periods)
 }

@@ -8,10 +8,10 @@ use crate::{
     memory::RegulatorModel,
     time::{OwnBudget, Spender},
 };
-use weir_model::Timing;
+use weir_model::System;
+use weir_model::Vm;
 use weir_model::timing::MemoryBudget;
 use weir_model::timing::Task;
-use weir_model::timing::TimedVm;
 
 /// The effect of a VM's own budget on its tasks on one core.
 #[derive(Debug, PartialEq, Eq)]
@@ -25,12 +25,12 @@ pub enum Own {
 }
 
 /// Returns the core of a task.
-pub fn core_of(vm: &TimedVm, task: &Task) -> Option<u64> {
-    task.core.or(vm.cpus.first().copied())
+pub fn core_of(vm: &Vm, task: &Task) -> Option<u64> {
+    task.core.or_else(|| vm.first_core())
 }
 
 /// Returns the tasks of a VM on a core.
-fn on(vm: &TimedVm, core: Option<u64>) -> impl Iterator<Item = &Task> {
+fn on(vm: &Vm, core: Option<u64>) -> impl Iterator<Item = &Task> {
     vm.tasks.iter().filter(move |task| core_of(vm, task) == core)
 }
 
@@ -48,13 +48,13 @@ fn in_a_period<'a>(period: Nanos, tasks: impl Iterator<Item = &'a Task>) -> Opti
 
 /// Returns the effect of the VM's budget on its tasks on `core`. After a suspension it takes `back`
 /// until the VM has the core again.
-pub fn on_core(timing: &Timing, vm: &TimedVm, core: Option<u64>, back: Nanos) -> Own {
+pub fn on_core(system: &System, vm: &Vm, core: Option<u64>, back: Nanos) -> Own {
     let Some(asked) = vm.memory_budget.as_ref().filter(|asked| asked.budget.is_some()) else {
         return Own::Enough;
     };
-    let Some(limits) = Limits::of(timing, vm) else { return Own::Unknown };
+    let Some(limits) = Limits::of(system, vm) else { return Own::Unknown };
     let (budget, period, pool) = (tightest(asked, &limits), limits.least.period, asked.is_pool());
-    if unspent(timing, vm) > 0 {
+    if unspent(system, vm) > 0 {
         return Own::Enough;
     }
     let made =
@@ -67,7 +67,7 @@ pub fn on_core(timing: &Timing, vm: &TimedVm, core: Option<u64>, back: Nanos) ->
     if made == 0 || made < guaranteed && !lends {
         return Own::Enough;
     }
-    let overshoot = timing.overshoot(vm, period).unwrap_or_default();
+    let overshoot = system.overshoot(vm, period).unwrap_or_default();
     let sharers = if pool { u64::from(vcpus) } else { 1 };
     let others = vm.tasks.iter().filter(|task| pool && core_of(vm, task) != core);
     Own::Waits(OwnBudget {
@@ -94,30 +94,30 @@ fn tightest(asked: &MemoryBudget, limits: &Limits) -> u64 {
 
 /// Returns the least part of a VM's budget that a vCPU has to itself, and the period; none if no
 /// vCPU has a part to itself.
-fn part(timing: &Timing, vm: &TimedVm) -> Option<(u64, Nanos)> {
+fn part(system: &System, vm: &Vm) -> Option<(u64, Nanos)> {
     let asked = vm.memory_budget.as_ref().filter(|asked| asked.has_parts())?;
-    let limits = Limits::of(timing, vm)?;
+    let limits = Limits::of(system, vm)?;
     Some((asked.least_part(tightest(asked, &limits), vcpus(vm) as usize), limits.least.period))
 }
 
 /// Returns what is left of each vCPU's part after the most accesses that its core can make in a
 /// period, if the counter page counts them. Returns 0 if that may be all of it, or if no vCPU has a
 /// part to itself.
-pub fn unspent(timing: &Timing, vm: &TimedVm) -> u64 {
+pub fn unspent(system: &System, vm: &Vm) -> u64 {
     let known = || {
-        let (part, period) = part(timing, vm)?;
-        Some(part.saturating_sub(timing.polling(vm, period)?.most_in(period)))
+        let (part, period) = part(system, vm)?;
+        Some(part.saturating_sub(system.polling(vm, period)?.most_in(period)))
     };
     known().unwrap_or(0)
 }
 
 /// Returns the least that the VM's tasks on `core` leave of the vCPU's part. Returns 0 if they may
 /// spend it, if their `accesses` are not known, or if no vCPU has a part to itself.
-pub fn left(timing: &Timing, vm: &TimedVm, core: Option<u64>) -> u64 {
+pub fn left(system: &System, vm: &Vm, core: Option<u64>) -> u64 {
     let known = || {
         on(vm, core).next()?;
-        let (part, period) = part(timing, vm)?;
+        let (part, period) = part(system, vm)?;
         Some(part.saturating_sub(in_a_period(period, on(vm, core))?))
     };
-    known().unwrap_or(0).max(unspent(timing, vm))
+    known().unwrap_or(0).max(unspent(system, vm))
 }

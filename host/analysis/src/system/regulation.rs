@@ -1,10 +1,10 @@
 //! Regulators of the memory budgets of VMs, as the bounds need them.
 
 use crate::memory::RegulatorModel;
-use weir_model::timing::{MemoryBudget, TimedVm};
+use weir_model::{Vm, timing::MemoryBudget};
 
 /// Returns how VM `vm` of `vms` spends its budget, as the VM `seen_by` sees it.
-pub fn regulation(vms: &[TimedVm], vm: &TimedVm, seen_by: Option<&str>) -> RegulatorModel {
+pub fn regulation(vms: &[Vm], vm: &Vm, seen_by: Option<&str>) -> RegulatorModel {
     let Some(bandwidth) = &vm.memory_budget else { return RegulatorModel::Static };
     if bandwidth.is_memguard() {
         return RegulatorModel::Memguard { spare: domain(vms).any(|(_, its)| its.spares()) };
@@ -20,13 +20,13 @@ pub fn regulation(vms: &[TimedVm], vm: &TimedVm, seen_by: Option<&str>) -> Regul
 }
 
 /// Returns the VMs of the MemGuard domain.
-pub fn domain(vms: &[TimedVm]) -> impl Iterator<Item = (&TimedVm, &MemoryBudget)> {
+pub fn domain(vms: &[Vm]) -> impl Iterator<Item = (&Vm, &MemoryBudget)> {
     let regulated = vms.iter().filter_map(|vm| Some((vm, vm.memory_budget.as_ref()?)));
     regulated.filter(|(_, bandwidth)| bandwidth.is_memguard())
 }
 
 /// Returns the number of vCPUs of a VM, as far as its file states.
-pub fn vcpus(vm: &TimedVm) -> u32 {
+pub fn vcpus(vm: &Vm) -> u32 {
     u32::try_from(vm.cpus.len().max(1)).unwrap_or(u32::MAX)
 }
 

@@ -15,7 +15,7 @@ use crate::{
 };
 use schemars::JsonSchema;
 use serde::{Serialize, Serializer};
-use weir_model::{Fault, FaultRecord, Faults, System, SystemFile, Timing, timing::TimedVm};
+use weir_model::{Fault, FaultRecord, Faults, System, SystemFile, Vm};
 
 /// The result of [`analyze`].
 ///
@@ -134,8 +134,8 @@ impl Report {
 /// Everything in the file that has no meaning for the analysis. A missing input is no error: what
 /// needs it is not judged.
 pub fn analyze(system: &SystemFile, options: &Options) -> Result<Report, Faults> {
-    let is_built = system.system().is_some();
-    let mut report = analyze_as(is_built, system.timing(), options)?;
+    let is_built = system.system().is_complete();
+    let mut report = analyze_as(is_built, system.system(), options)?;
     let assumed = system.assumed().into_iter().map(|fault| fault.message);
     report.assumed.extend(assumed);
     for rule in system.unenforced() {
@@ -164,12 +164,12 @@ impl Report {
 /// # Errors
 ///
 /// As [`analyze`].
-pub(crate) fn analyze_timing(timing: &Timing, options: &Options) -> Result<Report, Faults> {
-    analyze_as(false, timing, options)
+pub(crate) fn analyze_timing(system: &System, options: &Options) -> Result<Report, Faults> {
+    analyze_as(false, system, options)
 }
 
 /// The same, for a file with a verdict on what weir builds of it, or on its values alone.
-fn analyze_as(is_built: bool, timing: &Timing, options: &Options) -> Result<Report, Faults> {
+fn analyze_as(is_built: bool, system: &System, options: &Options) -> Result<Report, Faults> {
     let mut faults: Vec<Fault> = Vec::new();
     let mut keep = |found: Vec<Fault>| {
         for fault in found {
@@ -183,26 +183,26 @@ fn analyze_as(is_built: bool, timing: &Timing, options: &Options) -> Result<Repo
             }
         }
     };
-    let mut timing = timing.clone();
-    timing.dma.bandwidth = options.bandwidth.or(timing.dma.bandwidth);
-    let mut flows = flows::analyze(&timing, options).map_err(&mut keep).ok().flatten();
+    let mut system = system.clone();
+    system.dma.bandwidth = options.bandwidth.or(system.dma.bandwidth);
+    let mut flows = flows::analyze(&system, options).map_err(&mut keep).ok().flatten();
     if let Some(flows) = flows.as_mut().filter(|_| is_built) {
-        flows.of_another_hypervisor = flows::of_another_hypervisor(&timing);
+        flows.of_another_hypervisor = flows::of_another_hypervisor(&system);
     }
     // Memory and tasks are judged next to the DMA that the flows were judged at.
     if let Some(bandwidth) = flows.as_ref().and_then(|flows| flows.bandwidth) {
-        timing.dma.bandwidth = Some(BytesPerSec(bandwidth));
+        system.dma.bandwidth = Some(BytesPerSec(bandwidth));
     }
     let least = flows.as_ref().and_then(|flows| flows.min_bandwidth);
-    let memory = budgets::analyze(&timing, least).map_err(&mut keep).ok().flatten();
-    let time = tasks::analyze(&timing).map_err(&mut keep).ok().flatten();
+    let memory = budgets::analyze(&system, least).map_err(&mut keep).ok().flatten();
+    let time = tasks::analyze(&system).map_err(&mut keep).ok().flatten();
     if faults.iter().any(|fault| fault.code != flows::NO_OVERHEADS) {
         return Err(Faults(faults));
     }
-    let has_tasks = timing.vms.iter().any(|vm| !vm.tasks.is_empty());
-    let assumed = if memory.is_some() || has_tasks { timing.memory_sources() } else { Vec::new() };
+    let has_tasks = system.guests().iter().any(|vm| !vm.tasks.is_empty());
+    let assumed = if memory.is_some() || has_tasks { system.memory_sources() } else { Vec::new() };
     // Best effort needs no overheads.
-    let is_timed = timing.flows.iter().any(|flow| !flow.best_effort);
+    let is_timed = system.flows.iter().any(|flow| !flow.best_effort);
     let faults = if is_timed { faults } else { Vec::new() };
     let parts = [
         flows.as_ref().map(FlowsReport::judgement),
@@ -234,19 +234,19 @@ const CHECK: Effort = Effort(1 << 26);
 /// # Errors
 ///
 /// What does not hold, and what keeps the system from being analyzed.
-pub fn check(timing: &Timing) -> Result<Vec<String>, Faults> {
+pub fn check(system: &System) -> Result<Vec<String>, Faults> {
     let mut notes = Vec::new();
-    for vm in &timing.vms {
+    for vm in system.guests() {
         if vm.memory_budget.as_ref().is_some_and(|asked| asked.budget.is_none()) {
             notes.push(format!(
                 "{vm} is not limited: it has no budget, which `weir plan` would choose"
             ));
         }
     }
-    notes.extend(timing.vms.iter().filter_map(without_limit));
-    notes.extend(tasks::polling_shares(timing));
-    notes.extend(uncounted::notes(timing));
-    let report = analyze_as(true, timing, &Options { effort: CHECK, ..Options::default() })?;
+    notes.extend(system.guests().iter().filter_map(without_limit));
+    notes.extend(tasks::polling_shares(system));
+    notes.extend(uncounted::notes(system));
+    let report = analyze_as(true, system, &Options { effort: CHECK, ..Options::default() })?;
     notes.extend(report.not_judged.iter().map(|missing| format!("not judged: {missing}")));
     let accepted = report.memory.as_ref().and_then(MemoryReport::overcommitted);
     notes.extend(
@@ -259,7 +259,7 @@ pub fn check(timing: &Timing) -> Result<Vec<String>, Faults> {
 
 /// Returns the note on a VM whose budget is more than its cores can spend: a core has no two
 /// accesses in a nanosecond.
-fn without_limit(vm: &TimedVm) -> Option<String> {
+fn without_limit(vm: &Vm) -> Option<String> {
     let (budget, period) = vm.memory_budget.as_ref()?.budget?;
     let most = period.0.saturating_mul(vm.cpus.len().max(1) as u64);
     (budget > most).then(|| {
@@ -289,7 +289,7 @@ impl CheckRules {
     pub fn judge(self, system: &System) -> Result<Vec<String>, Faults> {
         let mut faults = if self.planning { Vec::new() } else { system.unbuilt() };
         let mut notes = Vec::new();
-        match check(&system.timing) {
+        match check(system) {
             Ok(found) => notes = found,
             Err(found) if self.ignore_verdict => {
                 notes.extend(found.0.iter().map(Fault::note));
@@ -297,7 +297,7 @@ impl CheckRules {
             Err(found) => faults.extend(found.0),
         }
         if self.planning {
-            let rules = system.timing.not_enforced();
+            let rules = system.unenforced_rules();
             notes.extend(rules.iter().map(|rule| format!("not judged: {}", rule.note())));
         }
         if faults.is_empty() { Ok(notes) } else { Err(Faults(faults)) }

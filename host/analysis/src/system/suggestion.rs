@@ -7,17 +7,17 @@ use crate::{
     memory::{Budget, RegulatorModel, SaturationTable},
 };
 use weir_model::{
-    Timing,
+    System, Vm,
     counters::CounterEvent,
-    timing::{MemoryBudget, Saturation, TimedVm},
+    timing::{MemoryBudget, Saturation},
 };
 
 /// A VM with a budget that does not hold.
 pub struct Shortfall<'a> {
     /// The value in the file.
-    pub timing: &'a Timing,
+    pub system: &'a System,
     /// The VM.
-    pub vm: &'a TimedVm,
+    pub vm: &'a Vm,
     /// The saturation of the memory.
     pub known: &'a Saturation,
     /// The same as a table.
@@ -34,7 +34,7 @@ impl Shortfall<'_> {
         let bytes = u128::from(required) * u128::from(period.0);
         let whole = bytes.div_ceil(u128::from(self.known.line.0.max(1)) * 1_000_000_000);
         let whole = u64::try_from(whole).unwrap_or(u64::MAX);
-        let polling = self.timing.polling(self.vm, period);
+        let polling = self.system.polling(self.vm, period);
         let vcpus = u64::from(vcpus(self.vm));
         let whole = polling.map_or(Some(whole), |polling| polling.enough(whole, period, vcpus));
         let Some(whole) = whole else {
@@ -42,7 +42,7 @@ impl Shortfall<'_> {
                     little time"
                 .to_owned();
         };
-        let regulation = regulation(&self.timing.vms, self.vm, None);
+        let regulation = regulation(self.system.guests(), self.vm, None);
         let enough = regulation.enough(whole);
         let written = enough.div_ceil(self.share());
         let budget = Budget { accesses: written.saturating_mul(self.share()), period };
@@ -78,7 +78,7 @@ impl Shortfall<'_> {
 
     /// Suggests a budget of refills for a VM without one.
     pub fn to_limit(&self) -> String {
-        let regulation = regulation(&self.timing.vms, self.vm, None);
+        let regulation = regulation(self.system.guests(), self.vm, None);
         if matches!(regulation, RegulatorModel::Memguard { spare: true }) {
             return "leave `spare` out of each `memory_budget`".to_owned();
         }
@@ -118,7 +118,8 @@ impl Shortfall<'_> {
     fn room(&self) -> u64 {
         let period = self.vm.memory_budget.as_ref().and_then(|asked| asked.budget).map(|its| its.1);
         let periods = self.known.period.0.div_ceil(period.unwrap_or(self.known.period).0.max(1));
-        let each = regulation(&self.timing.vms, self.vm, None).most(1, periods).unwrap_or(u64::MAX);
+        let each =
+            regulation(self.system.guests(), self.vm, None).most(1, periods).unwrap_or(u64::MAX);
         let room = self.left / each.max(1) / self.share();
         let vcpus = u64::from(vcpus(self.vm));
         if room.saturating_mul(self.share()) < vcpus { 0 } else { room }

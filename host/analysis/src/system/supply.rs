@@ -9,7 +9,7 @@ use crate::{
     },
 };
 use weir_model::{
-    Code, Fault, Polling, Timing,
+    Code, Fault, Polling, System, Vm,
     timing::{Entity, FilePlace, Schedule, SharedCore, TimedLine},
 };
 
@@ -20,29 +20,29 @@ use weir_model::{
 ///
 /// A schedule that cannot be kept.
 pub fn supply(
-    timing: &Timing,
+    system: &System,
     entity: Entity,
 ) -> Result<Option<(String, FilePlace, Supply)>, Fault> {
     let core = match entity {
-        Entity::Vm(vm) => timing.vms.get(vm).and_then(|vm| vm.cpus.first()).copied(),
-        Entity::Broker => timing.broker,
+        Entity::Vm(vm) => system.guests().get(vm).and_then(Vm::first_core),
+        Entity::Broker => system.broker_core,
     };
-    if let Some(fault) = unshared(timing, entity, core) {
+    if let Some(fault) = unshared(system, entity, core) {
         return Err(fault);
     }
     // A copy is no task, so it is not known how much of the budget is left.
-    let polls = closest_polling(timing, entity);
-    if let Some(core) = core_of_flows(timing, entity) {
-        let supply = supply_on(timing, core, entity, polls)?;
+    let polls = closest_polling(system, entity);
+    if let Some(core) = core_of_flows(system, entity) {
+        let supply = supply_on(system, core, entity, polls)?;
         return Ok(Some((format!("core {}", core.id), core.place.clone(), supply)));
     }
     match entity {
         Entity::Vm(position) => {
-            let Some(vm) = timing.vms.get(position) else { return Ok(None) };
-            if polls.is_empty() && timing.lines.iter().all(|line| line.vm != position) {
+            let Some(vm) = system.guests().get(position) else { return Ok(None) };
+            if polls.is_empty() && system.lines.iter().all(|line| line.vm != position) {
                 return Ok(None);
             }
-            let supply = dedicated(timing, position, polls)?;
+            let supply = dedicated(system, position, polls)?;
             Ok(Some(("its own core".to_owned(), vm.place.clone(), supply)))
         }
         Entity::Broker => Ok(None),
@@ -50,44 +50,44 @@ pub fn supply(
 }
 
 /// Returns the shared core on which a VM or the broker moves flows.
-pub(super) fn core_of_flows(timing: &Timing, entity: Entity) -> Option<&SharedCore> {
+pub(super) fn core_of_flows(system: &System, entity: Entity) -> Option<&SharedCore> {
     let own = match entity {
-        Entity::Vm(vm) => timing.vms.get(vm).and_then(|vm| vm.cpus.first()).copied(),
+        Entity::Vm(vm) => system.guests().get(vm).and_then(Vm::first_core),
         Entity::Broker => None,
     };
     let is_its =
         |core: &&SharedCore| own.is_none_or(|own| own == core.id) && runs(&core.schedule, entity);
-    timing.cores.iter().find(is_its)
+    system.cores.iter().find(is_its)
 }
 
 /// Returns whether EL2 can keep the schedule of a shared core: the budgets of all its servers.
-pub(crate) fn is_kept(timing: &Timing, core: &SharedCore) -> bool {
+pub(crate) fn is_kept(system: &System, core: &SharedCore) -> bool {
     let first = core.schedule.entities().first().copied();
-    first.is_some_and(|entity| vm_schedule(timing, core, entity).is_ok())
+    first.is_some_and(|entity| vm_schedule(system, core, entity).is_ok())
 }
 
 /// Returns the linear lower bound on the supply of `entity` on a shared core, less `polls`.
 pub(crate) fn guaranteed(
-    timing: &Timing,
+    system: &System,
     core: &SharedCore,
     entity: Entity,
     polls: Vec<InterruptLine>,
 ) -> Option<Linear> {
-    supply_on(timing, core, entity, polls).ok()?.linear()
+    supply_on(system, core, entity, polls).ok()?.linear()
 }
 
 /// Returns how EL2 polls the counter page for the budget of VM `vm`, and the period of the budget.
-pub(super) fn polled(timing: &Timing, vm: usize) -> Option<(Polling, Nanos)> {
-    let this = timing.vms.get(vm)?;
+pub(super) fn polled(system: &System, vm: usize) -> Option<(Polling, Nanos)> {
+    let this = system.guests().get(vm)?;
     let (_, period) = this.memory_budget.as_ref().and_then(|asked| asked.budget)?;
-    Some((timing.polling(this, period)?, period))
+    Some((system.polling(this, period)?, period))
 }
 
 /// Returns the time of EL2's polls of the counter page on a core of VM `vm` while `left` accesses
 /// of its budget are left there: the polls within a period, and the one at its beginning, which
 /// takes less than two others.
-pub(super) fn polling(timing: &Timing, vm: usize, left: u64) -> Vec<InterruptLine> {
-    let Some((polls, period)) = polled(timing, vm) else { return Vec::new() };
+pub(super) fn polling(system: &System, vm: usize, left: u64) -> Vec<InterruptLine> {
+    let Some((polls, period)) = polled(system, vm) else { return Vec::new() };
     let line = |interval: Nanos, cost| InterruptLine {
         admission: Some(Admission { burst: 1, interval }),
         cost: Nanos(cost),
@@ -98,9 +98,9 @@ pub(super) fn polling(timing: &Timing, vm: usize, left: u64) -> Vec<InterruptLin
 }
 
 /// Returns the same for the VM that has the core, with nothing left of its budget.
-pub(super) fn closest_polling(timing: &Timing, entity: Entity) -> Vec<InterruptLine> {
+pub(super) fn closest_polling(system: &System, entity: Entity) -> Vec<InterruptLine> {
     match entity {
-        Entity::Vm(vm) => polling(timing, vm, 0),
+        Entity::Vm(vm) => polling(system, vm, 0),
         Entity::Broker => Vec::new(),
     }
 }
@@ -108,19 +108,19 @@ pub(super) fn closest_polling(timing: &Timing, entity: Entity) -> Vec<InterruptL
 /// Returns the supply of a dedicated core, less all interrupts of the VM, because the file does not
 /// assign them to its cores, and less `polls`.
 pub(super) fn dedicated(
-    timing: &Timing,
+    system: &System,
     vm: usize,
     polls: Vec<InterruptLine>,
 ) -> Result<Supply, Fault> {
-    let own = timing.lines.iter().filter(|line| line.vm == vm);
+    let own = system.lines.iter().filter(|line| line.vm == vm);
     let mut lines = own
-        .map(|line| Ok(interrupt(line, cost_of(timing, line, 0)?, 0, 0)))
+        .map(|line| Ok(interrupt(line, cost_of(system, line, 0)?, 0, 0)))
         .collect::<Result<Vec<_>, _>>()?;
     lines.extend(polls);
     Supply::new(VmSchedule::Dedicated, lines).map_err(|error| {
-        let place = timing.vms.get(vm).map(|vm| vm.place.clone()).unwrap_or_default();
-        let message = format!("{}: {error}", Entity::Vm(vm).title(timing));
-        timing.fault(Code::AnalysisLimit, &place, message, "write times within the limits")
+        let place = system.guests().get(vm).map(|vm| vm.place.clone()).unwrap_or_default();
+        let message = format!("{}: {error}", Entity::Vm(vm).title(system));
+        system.fault(Code::AnalysisLimit, &place, message, "write times within the limits")
     })
 }
 
@@ -146,11 +146,11 @@ pub(super) fn switches(schedule: &Schedule) -> bool {
 ///
 /// Budgets of servers that cannot all be supplied in time.
 pub(super) fn vm_schedule(
-    timing: &Timing,
+    system: &System,
     core: &SharedCore,
     entity: Entity,
 ) -> Result<VmSchedule, Fault> {
-    let sharing = timing.sharing(core).unwrap_or_default();
+    let sharing = system.sharing(core).unwrap_or_default();
     let switch = Nanos(if switches(&core.schedule) { sharing.switch.0 } else { 0 });
     Ok(match &core.schedule {
         Schedule::RoundRobin { quantum, entities } => {
@@ -176,7 +176,7 @@ pub(super) fn vm_schedule(
             let least_switch = sharing.least_switch;
             let switching = Switching { most: switch, least: least_switch, entry: sharing.entry };
             let extra = |(entity, _, period): &(Entity, _, Nanos)| {
-                let lines = charged_to_others(timing, core, *entity)?;
+                let lines = charged_to_others(system, core, *entity)?;
                 let taken = lines.iter().map(|line| line.taken(*period).0);
                 Ok(Nanos(taken.fold(0, u64::saturating_add)))
             };
@@ -187,13 +187,13 @@ pub(super) fn vm_schedule(
                 let message = format!(
                     "core {}: {} may not get its {budget} in each {period}",
                     core.id,
-                    entity_of.title(timing)
+                    entity_of.title(system)
                 );
                 let help = format!(
                     "{}; until then neither flows nor tasks are judged",
                     shorter(&budgets, late, (&switching, &extra))
                 );
-                return Err(timing.fault(Code::ServerLate, &core.place, message, help));
+                return Err(system.fault(Code::ServerLate, &core.place, message, help));
             }
             let own = servers.iter().position(|server| server.0 == entity);
             let period = own.and_then(|own| budgets.get(own)).map_or(Nanos(1), |own| own.1);
@@ -206,23 +206,23 @@ pub(super) fn vm_schedule(
 /// Returns the supply of `entity` on a shared core, less switches, interrupts, and EL2's `polls`
 /// for its own budget.
 pub(super) fn supply_on(
-    timing: &Timing,
+    system: &System,
     core: &SharedCore,
     entity: Entity,
     polls: Vec<InterruptLine>,
 ) -> Result<Supply, Fault> {
-    let schedule = vm_schedule(timing, core, entity)?;
-    let entry = timing.sharing(core).unwrap_or_default().entry;
+    let schedule = vm_schedule(system, core, entity)?;
+    let entry = system.sharing(core).unwrap_or_default().entry;
     let mut lines = polls;
     // EL2 polls for a vCPU that is off the core or waits only at the beginning of its periods, and
     // takes the core for that.
-    for other in (0..timing.vms.len()).filter(|other| Entity::Vm(*other) != entity) {
-        if timing.vms[other].cpus.contains(&core.id) {
-            lines.extend(polling(timing, other, 0).pop());
+    for other in (0..system.guests().len()).filter(|other| Entity::Vm(*other) != entity) {
+        if system.guests()[other].is_on(core.id) {
+            lines.extend(polling(system, other, 0).pop());
         }
     }
-    for vm in here(timing, core) {
-        let mut its = lines_of(timing, core, vm, entity)?;
+    for vm in here(system, core) {
+        let mut its = lines_of(system, core, vm, entity)?;
         // The VM that is charged with it gives the time back.
         if Entity::Vm(vm) != entity && matches!(core.schedule, Schedule::FixedPriority { .. }) {
             for line in &mut its {
@@ -231,14 +231,14 @@ pub(super) fn supply_on(
         }
         lines.extend(its);
     }
-    lines.extend(engine_line(timing, core, entity).map(|line| {
+    lines.extend(engine_line(system, core, entity).map(|line| {
         let is_given_back = matches!(core.schedule, Schedule::FixedPriority { .. });
         let cost = if is_given_back { line.cost.min(entry) } else { line.cost };
         InterruptLine { cost, ..line }
     }));
     Supply::new(schedule, lines).map_err(|error| {
         let message = format!("core {}: {error}", core.id);
-        timing.fault(Code::AnalysisLimit, &core.place, message, "write times within the limits")
+        system.fault(Code::AnalysisLimit, &core.place, message, "write times within the limits")
     })
 }
 
@@ -258,15 +258,15 @@ pub(super) enum Absence {
 /// # Errors
 ///
 /// A schedule that cannot be kept.
-fn absence(timing: &Timing, vm: usize) -> Result<Absence, Fault> {
+fn absence(system: &System, vm: usize) -> Result<Absence, Fault> {
     let entity = Entity::Vm(vm);
     let mut longest = Absence::None;
-    for core in timing.cores.iter().filter(|core| runs(&core.schedule, entity)) {
-        if timing.vms.get(vm).is_some_and(|vm| vm.memory_budget.is_some()) {
+    for core in system.cores.iter().filter(|core| runs(&core.schedule, entity)) {
+        if system.guests().get(vm).is_some_and(|vm| vm.memory_budget.is_some()) {
             return Ok(Absence::Unbounded);
         }
         // The shortest window in which it has the core at all.
-        let supply = supply_on(timing, core, entity, Vec::new())?;
+        let supply = supply_on(system, core, entity, Vec::new())?;
         longest = match (longest, supply.window_for(Nanos(1))) {
             (_, None) => return Ok(Absence::Unbounded),
             (Absence::AtMost(other), Some(window)) => Absence::AtMost(window.max(other)),
@@ -281,11 +281,11 @@ fn absence(timing: &Timing, vm: usize) -> Result<Absence, Fault> {
 /// # Errors
 ///
 /// A schedule that cannot be kept.
-pub(super) fn receivers_absence(timing: &Timing, flow: usize) -> Result<Absence, Fault> {
-    let receivers = timing.flows.get(flow).map_or(&[][..], |flow| &flow.to);
+pub(super) fn receivers_absence(system: &System, flow: usize) -> Result<Absence, Fault> {
+    let receivers = system.flows.get(flow).map_or(&[][..], |flow| &flow.to);
     let mut longest = Absence::None;
     for &vm in receivers {
-        longest = match (longest, absence(timing, vm)?) {
+        longest = match (longest, absence(system, vm)?) {
             (Absence::Unbounded, _) | (_, Absence::Unbounded) => Absence::Unbounded,
             (Absence::AtMost(one), Absence::AtMost(other)) => Absence::AtMost(one.max(other)),
             (Absence::None, other) | (other, Absence::None) => other,
@@ -318,50 +318,49 @@ pub(super) fn shorter(
 
 /// Returns the VMs on a shared core.
 pub(super) fn here<'a>(
-    timing: &'a Timing,
+    system: &'a System,
     core: &'a SharedCore,
 ) -> impl Iterator<Item = usize> + 'a {
-    (0..timing.vms.len()).filter(|vm| {
-        timing.vms[*vm].cpus.contains(&core.id) || runs(&core.schedule, Entity::Vm(*vm))
-    })
+    (0..system.guests().len())
+        .filter(|vm| system.guests()[*vm].is_on(core.id) || runs(&core.schedule, Entity::Vm(*vm)))
 }
 
 /// Returns what EL2 does for other VMs, and charges to them, while `entity` has budget. It delays
 /// `entity`.
 pub(super) fn charged_to_others(
-    timing: &Timing,
+    system: &System,
     core: &SharedCore,
     entity: Entity,
 ) -> Result<Vec<InterruptLine>, Fault> {
     let mut lines = Vec::new();
-    for vm in here(timing, core).filter(|vm| Entity::Vm(*vm) != entity) {
-        lines.extend(lines_of(timing, core, vm, entity)?);
+    for vm in here(system, core).filter(|vm| Entity::Vm(*vm) != entity) {
+        lines.extend(lines_of(system, core, vm, entity)?);
     }
-    lines.extend(engine_line(timing, core, entity));
+    lines.extend(engine_line(system, core, entity));
     Ok(lines)
 }
 
 /// Returns what the interrupt of the DMA engine takes from `entity`, if the engine's broker is
 /// another one on the core. The broker starts one transfer at a time, so the interrupt comes once
 /// behind a slot of the broker, and waits for the next one.
-fn engine_line(timing: &Timing, core: &SharedCore, entity: Entity) -> Option<InterruptLine> {
+fn engine_line(system: &System, core: &SharedCore, entity: Entity) -> Option<InterruptLine> {
     let is_there = entity != Entity::Broker && runs(&core.schedule, Entity::Broker);
-    if !is_there || timing.flows.is_empty() || timing.engine_from().is_none() {
+    if !is_there || system.flows.is_empty() || system.engine_from().is_none() {
         return None;
     }
-    let cost = timing.sharing(core).unwrap_or_default().interrupt;
-    let admission = waits(&core.schedule, Entity::Broker, entity, pays(timing, entity, cost.0));
+    let cost = system.sharing(core).unwrap_or_default().interrupt;
+    let admission = waits(&core.schedule, Entity::Broker, entity, pays(system, entity, cost.0));
     let line = InterruptLine { admission: Some(admission), cost, delay: Nanos(0) };
     (cost.0 > 0).then_some(line)
 }
 
 /// Returns the time of its own slot that `entity` pays for the work of EL2, in ns.
-fn pays(timing: &Timing, entity: Entity, known: u64) -> u64 {
+fn pays(system: &System, entity: Entity, known: u64) -> u64 {
     match entity {
         Entity::Vm(vm) => {
-            let own = timing.lines.iter().filter(|line| line.vm == vm);
+            let own = system.lines.iter().filter(|line| line.vm == vm);
             let costs: Vec<_> = own.map(|line| line.wcet.0.max(known)).collect();
-            charged(timing, vm, &costs, known)
+            charged(system, vm, &costs, known)
         }
         Entity::Broker => 0,
     }
@@ -373,49 +372,50 @@ fn pays(timing: &Timing, entity: Entity, known: u64) -> u64 {
 /// the interrupt of the devices that the broker serves; in a VM of several, that one comes with the
 /// writes to its distributor.
 pub(super) fn arrivals_between_slots(
-    timing: &Timing,
+    system: &System,
     vm: usize,
     costs: &[u64],
     known: u64,
 ) -> impl Iterator<Item = u64> {
-    let is_served = timing.vms[vm].has_port || timing.flows.iter().any(|flow| flow.ends_at(vm));
-    let calls = if timing.vms[vm].cpus.len() > 1 { 3 } else { 1 + usize::from(is_served) };
-    let others = timing.unruled(vm).len() + calls;
+    let is_served =
+        system.guests()[vm].has_port || system.flows.iter().any(|flow| flow.ends_at(vm));
+    let calls = if system.guests()[vm].cpus.len() > 1 { 3 } else { 1 + usize::from(is_served) };
+    let others = system.unruled(vm).len() + calls;
     costs.iter().copied().chain(std::iter::repeat_n(known, others))
 }
 
 /// Returns the sum of these times.
-pub(super) fn charged(timing: &Timing, vm: usize, costs: &[u64], known: u64) -> u64 {
-    arrivals_between_slots(timing, vm, costs, known).fold(0, u64::saturating_add)
+pub(super) fn charged(system: &System, vm: usize, costs: &[u64], known: u64) -> u64 {
+    arrivals_between_slots(system, vm, costs, known).fold(0, u64::saturating_add)
 }
 
 /// Returns what the interrupts of VM `vm` on a shared core take from `entity`.
 pub(super) fn lines_of(
-    timing: &Timing,
+    system: &System,
     core: &SharedCore,
     vm: usize,
     entity: Entity,
 ) -> Result<Vec<InterruptLine>, Fault> {
     let owner = Entity::Vm(vm);
-    let sharing = timing.sharing(core).unwrap_or_default();
+    let sharing = system.sharing(core).unwrap_or_default();
     let (switch, known) = (sharing.switch.0, sharing.interrupt.0);
-    let rules: Vec<_> = timing.lines.iter().filter(|line| line.vm == vm).collect();
-    let waits = Some(waits(&core.schedule, owner, entity, pays(timing, entity, known)));
+    let rules: Vec<_> = system.lines.iter().filter(|line| line.vm == vm).collect();
+    let waits = Some(waits(&core.schedule, owner, entity, pays(system, entity, known)));
     let waiting = |cost| InterruptLine { admission: waits, cost: Nanos(cost), delay: Nanos(0) };
     let mut costs = Vec::new();
     for line in &rules {
-        costs.push(cost_of(timing, line, known)?);
+        costs.push(cost_of(system, line, known)?);
     }
     // An interrupt without credit or without a rule waits for the slot of its VM.
     let mut lines: Vec<_> =
-        arrivals_between_slots(timing, vm, &costs, known).map(waiting).collect();
+        arrivals_between_slots(system, vm, &costs, known).map(waiting).collect();
     // In a table EL2 charges no VM: its work for a VM in the slots of others is a loss of these
     // alone.
     if owner == entity && matches!(core.schedule, Schedule::Table { .. }) {
         lines.clear();
     }
     // Everything that waits may come again after a slot that an interrupt brings its VM.
-    let anew = charged(timing, vm, &costs, known);
+    let anew = charged(system, vm, &costs, known);
     let round = matches!(core.schedule, Schedule::RoundRobin { .. });
     for (line, cost) in rules.iter().zip(costs) {
         // In a table, the slot that an interrupt brings its VM is no loss to that VM. In a round,
@@ -470,9 +470,9 @@ pub(super) fn preempted(schedule: &Schedule, entity: Entity, switch: u64) -> Opt
 
 /// Returns the bound on the time until a suspended VM has the core again. In a round the others
 /// have their slots first. Slots of a table and priorities of servers do not move.
-pub(super) fn back(timing: &Timing, core: &SharedCore) -> Nanos {
+pub(super) fn back(system: &System, core: &SharedCore) -> Nanos {
     let Schedule::RoundRobin { quantum, entities } = &core.schedule else { return Nanos(0) };
-    let switch = timing.sharing(core).unwrap_or_default().switch;
+    let switch = system.sharing(core).unwrap_or_default().switch;
     slots_of_others(*quantum, entities, switch.0)
 }
 
@@ -483,13 +483,13 @@ pub(super) fn slots_of_others(quantum: Nanos, entities: &[Entity], switch: u64) 
 
 /// Returns the time that one interrupt takes at EL2, in ns: the value of the file, or the one that
 /// is `known` of the board.
-pub(super) fn cost_of(timing: &Timing, line: &TimedLine, known: u64) -> Result<u64, Fault> {
+pub(super) fn cost_of(system: &System, line: &TimedLine, known: u64) -> Result<u64, Fault> {
     let cost = if line.wcet.0 == 0 { known } else { line.wcet.0 };
     if cost == 0 {
         let message =
-            format!("{}: the time that one takes at EL2 is not known", timing.interrupt(line));
+            format!("{}: the time that one takes at EL2 is not known", system.interrupt(line));
         let help = "add wcet = \"2us\", the most time that one takes";
-        return Err(timing.fault(Code::IrqNoWcet, &line.place, message, help));
+        return Err(system.fault(Code::IrqNoWcet, &line.place, message, help));
     }
     Ok(cost)
 }
@@ -506,12 +506,12 @@ pub(super) fn interrupt(line: &TimedLine, cost: u64, taken: u64, delay: u64) -> 
 }
 
 /// Returns the fault that `entity` and another entity share a core without a schedule.
-pub(super) fn unshared(timing: &Timing, entity: Entity, core: Option<u64>) -> Option<Fault> {
-    let core = core.filter(|core| timing.cores.iter().all(|shared| shared.id != *core))?;
-    let vms = timing.vms.iter().enumerate().filter(|(_, vm)| vm.cpus.contains(&core));
+pub(super) fn unshared(system: &System, entity: Entity, core: Option<u64>) -> Option<Fault> {
+    let core = core.filter(|core| system.cores.iter().all(|shared| shared.id != *core))?;
+    let vms = system.guests().iter().enumerate().filter(|(_, vm)| vm.is_on(core));
     let vms = vms.map(|(vm, _)| Entity::Vm(vm));
     let mut here: Vec<_> =
-        vms.chain((timing.broker == Some(core)).then_some(Entity::Broker)).collect();
+        vms.chain((system.broker_core == Some(core)).then_some(Entity::Broker)).collect();
     here.retain(|other| *other != entity);
     let other = here.first()?;
     // The message is the same for both entities.
@@ -523,7 +523,7 @@ pub(super) fn unshared(timing: &Timing, entity: Entity, core: Option<u64>) -> Op
         (vm, Entity::Broker) => [vm, Entity::Broker],
     };
     let place = match first {
-        Entity::Vm(vm) => timing.vms.get(vm).map(|vm| vm.place.clone()).unwrap_or_default(),
+        Entity::Vm(vm) => system.guests().get(vm).map(|vm| vm.place.clone()).unwrap_or_default(),
         Entity::Broker => FilePlace::default(),
     };
     let help = match second {
@@ -536,20 +536,20 @@ pub(super) fn unshared(timing: &Timing, entity: Entity, core: Option<u64>) -> Op
              it"
         }
     };
-    let [first, second] = [first, second].map(|entity| entity.title(timing));
+    let [first, second] = [first, second].map(|entity| entity.title(system));
     let message = format!("core {core}: {first} and {second} share it without a schedule");
-    Some(timing.fault(Code::NoSchedule, &place, message, help))
+    Some(system.fault(Code::NoSchedule, &place, message, help))
 }
 
 /// Returns why a core without a schedule is not dedicated to the VM.
-pub(super) fn not_its_own(timing: &Timing, position: usize, core: Option<u64>) -> Option<Fault> {
-    let (vm, core) = (timing.vms.get(position)?, core?);
-    if !vm.cpus.is_empty() && !vm.cpus.contains(&core) {
+pub(super) fn not_its_own(system: &System, position: usize, core: Option<u64>) -> Option<Fault> {
+    let (vm, core) = (system.guests().get(position)?, core?);
+    if !vm.cpus.is_empty() && !vm.is_on(core) {
         let message = format!("{vm}: has tasks on core {core}, which is not in its `cpus`");
         let help = "give them a `core` of the VM's `cpus`";
-        return Some(timing.fault(Code::TaskCore, &vm.place, message, help));
+        return Some(system.fault(Code::TaskCore, &vm.place, message, help));
     }
-    unshared(timing, Entity::Vm(position), Some(core))
+    unshared(system, Entity::Vm(position), Some(core))
 }
 
 /// Returns the supply of VM `vm` on core `core`, or on the cores that it has. `shared` is the core
@@ -559,29 +559,29 @@ pub(super) fn not_its_own(timing: &Timing, position: usize, core: Option<u64>) -
 ///
 /// A core that the VM shares without a schedule, or a schedule that leaves the VM out.
 pub(super) fn supply_for(
-    timing: &Timing,
+    system: &System,
     (vm, core): (usize, Option<u64>),
     shared: Option<&SharedCore>,
     polls: Vec<InterruptLine>,
 ) -> Result<Supply, Fault> {
-    let this = &timing.vms[vm];
-    let elsewhere = core.and_then(|core| timing.cores.iter().find(|shared| shared.id == core));
+    let this = &system.guests()[vm];
+    let elsewhere = core.and_then(|core| system.cores.iter().find(|shared| shared.id == core));
     if elsewhere.is_none()
-        && let Some(fault) = not_its_own(timing, vm, core)
+        && let Some(fault) = not_its_own(system, vm, core)
     {
         return Err(fault);
     }
     match (shared, elsewhere) {
-        (Some(shared), _) => supply_on(timing, shared, Entity::Vm(vm), polls),
+        (Some(shared), _) => supply_on(system, shared, Entity::Vm(vm), polls),
         (None, Some(shared)) => {
             let message = format!(
                 "{this}: has tasks on core {}, but that core's schedule leaves it out",
                 shared.id
             );
             let help = "name the VM in the schedule, or give its tasks another `core`";
-            Err(timing.fault(Code::TaskCore, &shared.place, message, help))
+            Err(system.fault(Code::TaskCore, &shared.place, message, help))
         }
-        (None, None) => dedicated(timing, vm, polls),
+        (None, None) => dedicated(system, vm, polls),
     }
 }
 

@@ -23,8 +23,8 @@ use interference::{interference, is_exposed};
 use interrupts::interrupt_of;
 use report::{LESS_WORK, MORE_TIME};
 use weir_model::{
-    Fault, Object, Polling, Timing,
-    timing::{Entity, Flow, MemoryBudget, SharedCore, Task, TimedLine, TimedVm},
+    Fault, Object, Polling, System, Vm,
+    timing::{Entity, Flow, MemoryBudget, SharedCore, Task, TimedLine},
 };
 
 pub use report::{CoreSupply, InterruptBound, TaskBound, TimeReport, VmSupply};
@@ -34,12 +34,12 @@ const ADD: &str = "add `accesses` to each of its tasks: without them, the polls 
                    page count as if little were left of the budget";
 
 /// Returns the missing cost of a switch on a shared core.
-fn no_switch(timing: &Timing, core: &SharedCore) -> Option<Missing> {
-    (timing.sharing(core).is_none() && switches(&core.schedule)).then(|| Missing {
+fn no_switch(system: &System, core: &SharedCore) -> Option<Missing> {
+    (system.sharing(core).is_none() && switches(&core.schedule)).then(|| Missing {
         what: format!(
             "core {}: the cost of a switch is not known for {}, so that none is subtracted",
             core.id,
-            platform_name(timing)
+            platform_name(system)
         ),
         supply: "add `switch` to the schedule: the maximum of `vcpu_switch` that `weir bench \
                  hypervisor` prints"
@@ -48,11 +48,11 @@ fn no_switch(timing: &Timing, core: &SharedCore) -> Option<Missing> {
 }
 
 /// Returns notes on what is subtracted from the supply of a shared core.
-fn taken_off(timing: &Timing, core: &SharedCore) -> Vec<String> {
+fn taken_off(system: &System, core: &SharedCore) -> Vec<String> {
     let id = core.id;
     let here: Vec<_> = core.schedule.entities();
     let mut notes = Vec::new();
-    match timing.sharing(core) {
+    match system.sharing(core) {
         Some(sharing) if switches(&core.schedule) => {
             let events = match sharing.interrupt.0 {
                 0 => String::new(),
@@ -63,29 +63,29 @@ fn taken_off(timing: &Timing, core: &SharedCore) -> Vec<String> {
         }
         _ => {}
     }
-    let known = timing.sharing(core).map_or(0, |sharing| sharing.interrupt.0);
+    let known = system.sharing(core).map_or(0, |sharing| sharing.interrupt.0);
     for entity in here {
         let Entity::Vm(vm) = entity else { continue };
         let small = |line: &&TimedLine| line.vm == vm && (1..known).contains(&line.wcet.0);
-        for line in timing.lines.iter().filter(small) {
-            let platform = timing.platform.as_ref().map_or("the platform", |known| &known.name);
+        for line in system.lines.iter().filter(small) {
+            let platform = system.platform.as_ref().map_or("the platform", |known| &known.name);
             notes.push(format!(
                 "core {id}: interrupt {} of {} counts as {}, its `wcet` ({}), which is less than \
                  the {} of one on {platform}; leave `wcet` out",
                 line.name,
-                entity.title(timing),
+                entity.title(system),
                 line.wcet,
-                timing.location(&line.place),
+                system.location(&line.place),
                 Nanos(known),
             ));
         }
-        let lines: Vec<_> = timing.unruled(vm).iter().map(ToString::to_string).collect();
+        let lines: Vec<_> = system.unruled(vm).iter().map(ToString::to_string).collect();
         if !lines.is_empty() {
             notes.push(format!(
                 "core {id}: interrupt {} of {} has no [[irq]]: it counts once per slot, and its \
                  handler is part of the VM's tasks",
                 lines.join(", "),
-                entity.title(timing)
+                entity.title(system)
             ));
         }
     }
@@ -93,8 +93,8 @@ fn taken_off(timing: &Timing, core: &SharedCore) -> Vec<String> {
 }
 
 /// The platform as a message names it.
-fn platform_name(timing: &Timing) -> &str {
-    timing.platform.as_ref().map_or("the board (the file names no platform)", |known| &known.name)
+fn platform_name(system: &System) -> &str {
+    system.platform.as_ref().map_or("the board (the file names no platform)", |known| &known.name)
 }
 
 /// Analyzes the schedules and tasks of a file, if it has some.
@@ -102,34 +102,34 @@ fn platform_name(timing: &Timing) -> &str {
 /// # Errors
 ///
 /// The faults that prevent the analysis.
-pub fn analyze(timing: &Timing) -> Result<Option<TimeReport>, Vec<Fault>> {
+pub fn analyze(system: &System) -> Result<Option<TimeReport>, Vec<Fault>> {
     let unshared = |core: u64| {
-        let vm = timing.vms.iter().position(|vm| vm.cpus.contains(&core))?;
-        unshared(timing, Entity::Vm(vm), Some(core))
+        let vm = system.guests().iter().position(|vm| vm.is_on(core))?;
+        unshared(system, Entity::Vm(vm), Some(core))
     };
-    let open: Vec<Fault> = timing.open_cores().into_iter().filter_map(unshared).collect();
+    let open: Vec<Fault> = system.open_cores().into_iter().filter_map(unshared).collect();
     if !open.is_empty() {
         return Err(open);
     }
-    let idle = timing.vms.iter().all(|vm| vm.tasks.is_empty());
-    if timing.cores.is_empty() && idle && timing.lines.iter().all(|line| line.deadline.is_none()) {
+    let idle = system.guests().iter().all(|vm| vm.tasks.is_empty());
+    if system.cores.is_empty() && idle && system.lines.iter().all(|line| line.deadline.is_none()) {
         return Ok(None);
     }
     let mut faults = Vec::new();
     let mut time = TimeReport::default();
     let mut without = Vec::new();
-    for core in &timing.cores {
+    for core in &system.cores {
         let mut vms = Vec::new();
         for entity in core.schedule.entities() {
-            let polls = closest_polling(timing, entity);
-            match supply_on(timing, core, entity, polls) {
+            let polls = closest_polling(system, entity);
+            match supply_on(system, core, entity, polls) {
                 Ok(supply) => {
                     let guaranteed = supply.linear();
-                    if guaranteed.is_none() && !has_task(timing, core, entity) {
+                    if guaranteed.is_none() && !has_task(system, core, entity) {
                         without.push((core, entity));
                     }
                     vms.push(VmSupply {
-                        name: entity.name(timing).to_owned(),
+                        name: entity.name(system).to_owned(),
                         share: guaranteed.map(share),
                         delay_ns: guaranteed.map(|guaranteed| guaranteed.delay.0),
                     });
@@ -141,79 +141,81 @@ pub fn analyze(timing: &Timing) -> Result<Option<TimeReport>, Vec<Fault>> {
             }
         }
         time.cores.push(CoreSupply { id: core.id, vms });
-        time.notes.extend(taken_off(timing, core));
-        time.missing.extend(no_switch(timing, core));
+        time.notes.extend(taken_off(system, core));
+        time.missing.extend(no_switch(system, core));
     }
     if !faults.is_empty() {
         return Err(faults);
     }
-    for vm in 0..timing.vms.len() {
-        tasks_of(timing, vm, (None, true), &mut time).map_err(|fault| vec![fault])?;
+    for vm in 0..system.guests().len() {
+        tasks_of(system, vm, (None, true), &mut time).map_err(|fault| vec![fault])?;
     }
     // After the tasks: their causes come in the order of the tasks.
     for (core, entity) in without {
-        nothing_for(timing, core, entity, &mut time);
+        nothing_for(system, core, entity, &mut time);
     }
-    for line in &timing.lines {
-        interrupt_of(timing, line, &mut time);
+    for line in &system.lines {
+        interrupt_of(system, line, &mut time);
     }
     Ok(Some(time.judged()))
 }
 
 /// Returns whether `entity` has a task on a core. Its response then reports what is wrong there.
-fn has_task(timing: &Timing, core: &SharedCore, entity: Entity) -> bool {
+fn has_task(system: &System, core: &SharedCore, entity: Entity) -> bool {
     let Entity::Vm(vm) = entity else { return false };
-    let Some(vm) = timing.vms.get(vm) else { return false };
+    let Some(vm) = system.guests().get(vm) else { return false };
     vm.tasks.iter().any(|task| own::core_of(vm, task).is_none_or(|its| its == core.id))
 }
 
 /// Reports that no time of a core is guaranteed to `entity`. A flow of `entity` does not hold then;
 /// without a flow, the file does not state the time that `entity` needs, so it is not judged.
-fn nothing_for(timing: &Timing, core: &SharedCore, entity: Entity, time: &mut TimeReport) {
-    let Some(Cause { place, reason, suggestion }) = cause::nothing_guaranteed(timing, core, entity)
+fn nothing_for(system: &System, core: &SharedCore, entity: Entity, time: &mut TimeReport) {
+    let Some(Cause { place, reason, suggestion }) = cause::nothing_guaranteed(system, core, entity)
     else {
         return;
     };
-    let name = entity.title(timing);
+    let name = entity.title(system);
     let what = format!("core {}: no time is guaranteed to {name}: {reason}", core.id);
-    let at = timing.location(&place);
-    match flow_at(timing, core, entity) {
+    let at = system.location(&place);
+    match flow_at(system, core, entity) {
         Some(flow) => {
             let reason = format!("{what}: its {} needs it", Object::flow(flow));
-            time.refute(timing, &place, reason, Some(suggestion));
+            time.refute(system, &place, reason, Some(suggestion));
         }
         None => time.missing.push(Missing { what: format!("{what} ({at})"), supply: suggestion }),
     }
 }
 
 /// Returns a flow with a deadline that `entity` sends, receives or copies on a core.
-fn flow_at<'a>(timing: &'a Timing, core: &SharedCore, entity: Entity) -> Option<&'a str> {
+fn flow_at<'a>(system: &'a System, core: &SharedCore, entity: Entity) -> Option<&'a str> {
     let is_here = match entity {
-        Entity::Vm(vm) => timing.vms.get(vm)?.cpus.first().is_none_or(|first| *first == core.id),
+        Entity::Vm(vm) => {
+            system.guests().get(vm)?.first_core().is_none_or(|first| first == core.id)
+        }
         Entity::Broker => true,
     };
     let is_its = |flow: &&Flow| match entity {
         Entity::Vm(vm) => flow.from == vm || flow.to.contains(&vm),
         Entity::Broker => true,
     };
-    let mut timed = timing.flows.iter().filter(|flow| is_here && !flow.best_effort);
+    let mut timed = system.flows.iter().filter(|flow| is_here && !flow.best_effort);
     timed.find(is_its).map(|flow| flow.name.as_str())
 }
 
 /// Returns the supply of each VM on shared cores; none if no core is shared.
 #[must_use]
-pub fn supplies(timing: &Timing) -> Option<TimeReport> {
-    let mut timing = timing.clone();
-    timing.vms.iter_mut().for_each(|vm| vm.tasks.clear());
-    timing.lines.iter_mut().for_each(|line| line.deadline = None);
-    times(&timing)
+pub fn supplies(system: &System) -> Option<TimeReport> {
+    let mut system = system.clone();
+    system.vms.iter_mut().for_each(|vm| vm.tasks.clear());
+    system.lines.iter_mut().for_each(|line| line.deadline = None);
+    times(&system)
 }
 
 /// Returns the bounds on tasks and interrupts; none if there are none, or a fault prevents the
 /// analysis.
 #[must_use]
-pub fn times(timing: &Timing) -> Option<TimeReport> {
-    analyze(timing).ok().flatten()
+pub fn times(system: &System) -> Option<TimeReport> {
+    analyze(system).ok().flatten()
 }
 
 /// Analyzes the tasks of one VM at DMA bandwidth `tried` if the file has none. With `explain` it
@@ -223,41 +225,41 @@ pub fn times(timing: &Timing) -> Option<TimeReport> {
 ///
 /// The faults that prevent the analysis.
 pub fn tasks(
-    timing: &Timing,
+    system: &System,
     vm: usize,
     tried: Option<crate::BytesPerSec>,
     explain: bool,
 ) -> Result<TimeReport, Fault> {
     let mut time = TimeReport::default();
-    tasks_of(timing, vm, (tried, explain), &mut time)?;
+    tasks_of(system, vm, (tried, explain), &mut time)?;
     Ok(time.judged())
 }
 
 /// Returns the greatest share of a core that EL2's polls of the counter page take, for each VM
 /// with a budget that the counter page counts.
-pub fn polling_shares(timing: &Timing) -> Vec<String> {
-    let of = |(position, vm): (usize, &TimedVm)| {
-        let (polls, period) = polled(timing, position)?;
+pub fn polling_shares(system: &System) -> Vec<String> {
+    let of = |(position, vm): (usize, &Vm)| {
+        let (polls, period) = polled(system, position)?;
         let Polling { cost, .. } = polls;
-        let every = polls.apart(own::unspent(timing, vm), period);
+        let every = polls.apart(own::unspent(system, vm), period);
         let percent = |polls: u128, interval: Nanos| {
             (u128::from(cost.0) * 100 * polls).div_ceil(interval.0.max(1).into())
         };
         let most = (percent(1, every) + percent(2, period)).min(100);
         // With a measured table, polls are no rarer than in the measurement.
-        let suggestion = if timing.saturation.is_some() { "" } else { "`poll` or " };
+        let suggestion = if system.saturation.is_some() { "" } else { "`poll` or " };
         Some(format!(
             "{vm}: EL2's polls of the counter page take up to {most} % of each of its cores, \
              {cost} every {every} if little is left of the budget; {suggestion}a larger budget \
              makes them rarer"
         ))
     };
-    timing.vms.iter().enumerate().filter_map(of).collect()
+    system.guests().iter().enumerate().filter_map(of).collect()
 }
 
 /// Returns the suggestion for late tasks with these `accesses` if the `closest` polls of the
 /// counter page are in their responses because `accesses` are missing.
-fn suggestion_for(vm: &TimedVm, tasks: &[Task], closest: bool) -> Option<&'static str> {
+fn suggestion_for(vm: &Vm, tasks: &[Task], closest: bool) -> Option<&'static str> {
     let parted = vm.memory_budget.as_ref().is_none_or(MemoryBudget::has_parts);
     (closest && parted && tasks.iter().any(|task| task.accesses.is_none())).then_some(ADD)
 }
@@ -278,15 +280,15 @@ fn late(row: &TaskBound, cause: Option<&Cause>) -> Option<String> {
 /// Returns why a task has no bound on a core with `supply`, if it and the tasks before it need the
 /// share `asked`. `bounded` returns whether it has a bound in another file.
 fn no_bound(
-    timing: &Timing,
+    system: &System,
     (vm, shared): (usize, Option<&SharedCore>),
     (task, asked, supply): (&Task, f64, &Supply),
     suggestion: Option<&'static str>,
-    bounded: impl Fn(&Timing) -> bool,
+    bounded: impl Fn(&System) -> bool,
 ) -> Option<Cause> {
     let entity = Entity::Vm(vm);
-    let nothing = || cause::nothing_guaranteed(timing, shared?, entity);
-    let cause = cause::by_interrupt(timing, entity, shared, bounded).or_else(nothing);
+    let nothing = || cause::nothing_guaranteed(system, shared?, entity);
+    let cause = cause::by_interrupt(system, entity, shared, bounded).or_else(nothing);
     cause.or_else(|| {
         let guaranteed = supply.linear().map_or(0.0, share);
         (asked > guaranteed).then(|| Cause {
@@ -306,23 +308,23 @@ fn no_bound(
 /// Returns why a task has no bound on a core with enough time: the VM's own memory budget, or
 /// accesses of others. `unsuspended` and `alone` return whether it has a bound without either.
 fn delayed(
-    timing: &Timing,
+    system: &System,
     vm: usize,
     task: &Task,
     unsuspended: impl FnOnce() -> bool,
     alone: impl FnOnce() -> bool,
 ) -> Option<Cause> {
-    let this = timing.vms.get(vm)?;
+    let this = system.guests().get(vm)?;
     let (reason, suggestion) = if unsuspended() {
         let reason =
             "the VM's tasks spend its own memory budget, and the suspensions leave no bound";
         (reason.to_owned(), "write a larger budget".to_owned())
     } else {
-        let free = |(position, other): &(usize, &TimedVm)| {
+        let free = |(position, other): &(usize, &Vm)| {
             other.memory_budget.as_ref().is_none_or(|asked| asked.refills().is_none())
                 && (*position != vm || vcpus(other) > 1)
         };
-        let free: Vec<_> = timing.vms.iter().enumerate().filter(free).collect();
+        let free: Vec<_> = system.guests().iter().enumerate().filter(free).collect();
         let others =
             if vcpus(this) > 1 { "others, also of its VM's other cores," } else { "others" };
         let mut reason = format!("the accesses of {others} delay its own without a bound");
@@ -343,35 +345,35 @@ fn delayed(
 
 /// Adds the tasks of a VM to a report.
 fn tasks_of(
-    timing: &Timing,
+    system: &System,
     vm: usize,
     (tried, explain): (Option<crate::BytesPerSec>, bool),
     time: &mut TimeReport,
 ) -> Result<(), Fault> {
-    let this = &timing.vms[vm];
+    let this = &system.guests()[vm];
     let core_of = |task: &Task| own::core_of(this, task);
     let mut cores: Vec<_> = this.tasks.iter().map(core_of).collect();
     cores.sort_unstable();
     cores.dedup();
-    let delays = interference(timing, vm, tried);
+    let delays = interference(system, vm, tried);
     time.memory_interference |= delays.as_ref().is_some_and(|delays| delays.delay.0 > 0);
     let mut missing = Vec::new();
-    if delays.is_none() && !this.tasks.is_empty() && is_exposed(timing, vm) {
-        missing.push(no_delay(timing, this));
+    if delays.is_none() && !this.tasks.is_empty() && is_exposed(system, vm) {
+        missing.push(no_delay(system, this));
     }
     let (mut unknown, mut waits, mut polled) = (false, false, false);
     for core in cores {
         let tasks = this.tasks.iter().filter(|task| core_of(task) == core);
         let tasks: Vec<_> = tasks.cloned().collect();
-        let shared = timing.cores.iter().find(|shared| {
+        let shared = system.cores.iter().find(|shared| {
             core.is_none_or(|core| core == shared.id) && runs(&shared.schedule, Entity::Vm(vm))
         });
-        let left = own::left(timing, this, core);
-        let polls = polling(timing, vm, left);
+        let left = own::left(system, this, core);
+        let polls = polling(system, vm, left);
         polled |= !polls.is_empty();
-        let supply = supply_for(timing, (vm, core), shared, polls.clone())?;
-        let back = shared.map_or(Nanos(0), |core| back(timing, core));
-        let own = match own::on_core(timing, this, core, back) {
+        let supply = supply_for(system, (vm, core), shared, polls.clone())?;
+        let back = shared.map_or(Nanos(0), |core| back(system, core));
+        let own = match own::on_core(system, this, core, back) {
             Own::Enough => None,
             Own::Unknown => {
                 unknown = true;
@@ -393,7 +395,7 @@ fn tasks_of(
             // Tasks of lower priority matter to a task that they can block.
             let those = if task.blocking.0 == 0 { &tasks[..=place] } else { &tasks[..] };
             let mut row = TaskBound::new(this, task, response, !missing.is_empty());
-            let bounded = |tried: &Timing| {
+            let bounded = |tried: &System| {
                 let supply = supply_for(tried, (vm, core), shared, polls.clone());
                 // If more is needed than guaranteed, the search for a bound would take long.
                 supply.is_ok_and(|supply| {
@@ -411,8 +413,8 @@ fn tasks_of(
             let cause = if response.is_some() || !explain {
                 None
             } else {
-                no_bound(timing, (vm, shared), (task, asked, &supply), suggestion, bounded)
-                    .or_else(|| delayed(timing, vm, task, unsuspended, alone))
+                no_bound(system, (vm, shared), (task, asked, &supply), suggestion, bounded)
+                    .or_else(|| delayed(system, vm, task, unsuspended, alone))
             };
             row.cause = late(&row, cause.as_ref())
                 .map(|reason| format!("{}: {reason}", Object::task(&row.name, &row.vm)));
@@ -423,7 +425,7 @@ fn tasks_of(
                 (task.place.clone(), suggestion.map(str::to_owned).or(longer))
             };
             if let Some(cause) = row.cause.clone() {
-                time.refute(timing, &place, cause, suggestion);
+                time.refute(system, &place, cause, suggestion);
             }
             time.tasks.push(row);
         }
@@ -435,12 +437,12 @@ fn tasks_of(
 }
 
 /// Returns the missing delay by accesses of other VMs.
-fn no_delay(timing: &Timing, vm: &TimedVm) -> Missing {
+fn no_delay(system: &System, vm: &Vm) -> Missing {
     Missing {
         what: format!(
             "{vm}: the response times contain no memory accesses of other VMs, as the delay by one \
              is not known for {}",
-            platform_name(timing)
+            platform_name(system)
         ),
         supply:
             "add `delay` to [saturation], or name a platform with a file that has [interference]"
@@ -449,7 +451,7 @@ fn no_delay(timing: &Timing, vm: &TimedVm) -> Missing {
 }
 
 /// Returns the missing number of accesses of tasks that spend the VM's budget.
-fn no_accesses(vm: &TimedVm) -> Missing {
+fn no_accesses(vm: &Vm) -> Missing {
     let counts = vm.memory_budget.as_ref().is_some_and(|asked| asked.refills().is_some());
     let (what, supply) = if counts {
         ("the `accesses` of its tasks are not known", "add `accesses` to each of its [[vm.task]]")
@@ -464,7 +466,7 @@ fn no_accesses(vm: &TimedVm) -> Missing {
 
 /// Returns notes on the responses of a VM: its budget is unknown, EL2 polls for it, its tasks
 /// wait.
-fn notes(vm: &TimedVm, hold: [bool; 3]) -> impl Iterator<Item = String> {
+fn notes(vm: &Vm, hold: [bool; 3]) -> impl Iterator<Item = String> {
     let notes = [
         "its own budget counts as sufficient for its tasks, but their `accesses` are not known",
         "the responses contain EL2's polls of the counter page for its budget",

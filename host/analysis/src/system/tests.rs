@@ -14,7 +14,7 @@ fn faults(core: &str) -> String {
     );
     let file =
         SystemFile::parse(Path::new("s.toml"), &text, &Catalog::default()).expect("a system");
-    let faults = check(file.timing()).err().map(|faults| faults.to_string());
+    let faults = check(file.system()).err().map(|faults| faults.to_string());
     // Lines are broken where a page ends.
     let words = |line: &str| line.trim_start_matches([' ', '|']).to_owned();
     let lines: Vec<_> = faults.iter().flat_map(|faults| faults.lines()).map(words).collect();
@@ -122,7 +122,7 @@ fn missing_supply_and_tiny_costs_are_noted() {
         );
         let file =
             SystemFile::parse(Path::new("s.toml"), &text, &Catalog::default()).expect("a system");
-        let supplies = supplies(file.timing()).expect("supplies");
+        let supplies = supplies(file.system()).expect("supplies");
         let judgement = supplies.judgement();
         let open = judgement.missing().iter().map(ToString::to_string);
         open.fold(supplies.notes.concat(), |message, one| message + &one)

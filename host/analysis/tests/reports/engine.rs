@@ -49,7 +49,7 @@ fn file(text: &str) -> SystemFile {
 fn bounds_of(dma: &str, overheads: &str) -> [Option<u64>; 2] {
     let file = file(&system(dma, "900us", overheads));
     [OtherVms::Quiet, OtherVms::Active]
-        .map(|others| bounds(file.timing(), others, Effort::default()).of[0])
+        .map(|others| bounds(file.system(), others, Effort::default()).of[0])
 }
 
 #[test]
@@ -132,7 +132,7 @@ fn overheads_of_another_hypervisor_judge_nothing() {
     let reason = |text: &str| {
         let (verdict, json) = analyze(text);
         assert_eq!(verdict, Some(NotJudged), "{json}");
-        let whole = weir_analysis::check(file(text).timing());
+        let whole = weir_analysis::check(file(text).system());
         let notes = whole.unwrap_or_else(|faults| panic!("{faults}")).join("\n");
         let what = json["not_judged"][0]["what"].as_str().expect("a reason").to_owned();
         assert!(notes.contains(&what), "{notes}");

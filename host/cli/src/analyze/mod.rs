@@ -126,7 +126,7 @@ pub fn run(arguments: &AnalyzeArguments, environment: &Environment) -> Result {
 /// The overheads of a file that was given for them.
 fn overheads(path: &Path, catalog: &Catalog) -> Result<SystemFile> {
     let file = SystemFile::load(path, catalog).map_err(|faults| image::refused(&faults))?;
-    if file.timing().overheads.is_empty() {
+    if file.system().overheads.is_empty() {
         let text = format!(
             "{} has no overheads: add [overheads] with hc = {{ min = 939, max = 949 }} and so on in ns, or name a platform that has them",
             path.display()

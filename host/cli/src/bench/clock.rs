@@ -187,12 +187,12 @@ fn by_instruction_counting(
     let image = scratch.join("busy.img");
     let built = weir_image::build(work, &options)?.bytes;
     fs::write(&image, built).context(|| format!("write {}", image.display()))?;
-    let qemu = work.platform.qemu.as_ref();
+    let qemu = work.platform().qemu.as_ref();
     let qemu = qemu.ok_or_else(|| Failure::system("qemu-virt has no machine".to_owned()))?;
     let mut command = counting_qemu(LIMIT, environment);
     command.args(["-M", &qemu.machine, "-cpu", &qemu.cpu]);
     command.args(["-smp", &work.machine_cores().to_string()]);
-    let memory: u64 = work.platform.ram_in_qemu().iter().map(|piece| piece.size.0 >> 20).sum();
+    let memory: u64 = work.platform().ram_in_qemu().iter().map(|piece| piece.size.0 >> 20).sum();
     command.args(["-m", &format!("{memory}M"), "-serial", "null"]);
     command.args(["-no-reboot", "-kernel"]).arg(&image);
     shortest(|| {

@@ -14,7 +14,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 use weir_experiments::write_changed;
-use weir_model::{platform::Machine, timing::Timing};
+use weir_model::{System, platform::Machine};
 use weir_report::{
     overheads::{OverheadsRecord, measured},
     trace::file::NAME,
@@ -114,7 +114,7 @@ fn median(taken: &OverheadsRecord, name: &str) -> Option<u64> {
 
 /// Returns the least time in which the board's engine moves `size` bytes, in ns: shorter chunks are
 /// slower than the shortest one of `[saturation]`.
-fn transfer(board: &Timing, size: u64) -> Option<u64> {
+fn transfer(board: &System, size: u64) -> Option<u64> {
     let chunks = &board.saturation.as_ref()?.chunks;
     let (_, rate) = chunks.iter().min_by_key(|(chunk, _)| *chunk)?;
     Some((size * 1_000_000_000).div_ceil(rate.0.max(1)))

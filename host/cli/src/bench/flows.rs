@@ -13,7 +13,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::{fs, io::Write, iter::zip, path::Path, time::Duration};
 use weir_analysis::{system::quiet_bounds, verdict::Verdict};
-use weir_model::{Timing, platform::Machine};
+use weir_model::{System, platform::Machine};
 use weir_report::{
     overheads::{OverheadsRecord, measured},
     table,
@@ -332,15 +332,15 @@ impl MeasuredPart {
     }
 }
 
-/// Returns the timing of a system on its board or on `platform`, or on that one's emulation.
+/// Returns a system on its board or on `platform`, or on that one's emulation.
 pub(super) fn load(
     file: &Path,
     platform: Option<&str>,
     machine: Machine,
     environment: &Environment,
-) -> Result<Timing> {
+) -> Result<System> {
     let loaded = weir_image::load(file, platform, machine, environment);
-    Ok(loaded.map_err(|faults| weir_image::refused(&faults))?.timing)
+    loaded.map_err(|faults| weir_image::refused(&faults))
 }
 
 /// Runs the system of a file as `case` says. Two runs are alike.

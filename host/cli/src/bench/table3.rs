@@ -15,7 +15,7 @@ use weir_analysis::{
     verdict::Verdict,
 };
 use weir_experiments::{Table3Flow, table3_flows, write_changed};
-use weir_model::{platform::Machine, timing::Timing};
+use weir_model::{System, platform::Machine};
 use weir_runner::report::FlowRun;
 
 /// The board of the runs.
@@ -112,8 +112,8 @@ fn latencies(
     let write =
         |changes: &[_]| write_changed(&environment.system(TABLE3)?, changes.iter().copied(), &file);
     write(&changes)?;
-    let timing = load(&file, Some(PLATFORM), Machine::Qemu, environment)?;
-    let (period, quiet) = shortest_period(timing, others)
+    let system = load(&file, Some(PLATFORM), Machine::Qemu, environment)?;
+    let (period, quiet) = shortest_period(system, others)
         .ok_or_else(|| Failure::system(format!("{}: no period is long enough", file.display())))?;
     let with_period = format!("period = \"{period}ns\"");
     let sent = format!("period_ns={period}");
@@ -128,9 +128,9 @@ fn latencies(
 }
 
 /// The bound of the system's one flow next to VMs that do nothing, if it is within its deadline.
-fn quiet_bound(timing: &Timing) -> Option<u64> {
-    let deadline = timing.flows.first()?.deadline?;
-    let bound = quiet_bounds(timing).into_iter().next()??;
+fn quiet_bound(system: &System) -> Option<u64> {
+    let deadline = system.flows.first()?.deadline?;
+    let bound = quiet_bounds(system).into_iter().next()??;
     (bound <= deadline.0).then_some(bound)
 }
 
@@ -166,14 +166,14 @@ fn described(path: &str, period: u64, quiet: Option<u64>, run: &FlowRun) -> Tabl
 /// Returns the shortest period, which is the deadline, too, with which a system of one flow holds
 /// next to such `others`, in ns, and the flow's bound then if they are quiet. By halving: a longer
 /// period is never worse.
-fn shortest_period(mut timing: Timing, others: OtherVms) -> Option<(u64, Option<u64>)> {
+fn shortest_period(mut system: System, others: OtherVms) -> Option<(u64, Option<u64>)> {
     let mut judged = |period: u64| {
-        for flow in &mut timing.flows {
+        for flow in &mut system.flows {
             (flow.period, flow.deadline) = (Some(Nanos(period)), Some(Nanos(period)));
         }
         match others {
-            OtherVms::Quiet => quiet_bound(&timing).map(Some),
-            OtherVms::Active => check(&timing).is_ok().then_some(None),
+            OtherVms::Quiet => quiet_bound(&system).map(Some),
+            OtherVms::Active => check(&system).is_ok().then_some(None),
         }
     };
     let (mut bad, mut good) = (0, 1 << 30);

@@ -117,7 +117,7 @@ fn no_stage_2_maps_the_dma_engine() {
         };
         space.check(&system, &read, (0, &vm), &owners, map).expect("a whole stage 2").foreign
     };
-    let engine = system.platform.dma_engine.as_ref().expect("an engine").base.0;
+    let engine = system.platform().dma_engine.as_ref().expect("an engine").base.0;
     assert_eq!([engine, engine + PAGE].map(|page| foreign(page).pages), [1, 0]);
 }
 

@@ -5,17 +5,16 @@ use super::{Checker, is_unknown};
 use crate::coloring::assign::BROKER_TITLE;
 use crate::coloring::work::Demand;
 use crate::diagnostics::Code;
+use crate::fault::FilePlace;
 use crate::keys::system as raw;
 use crate::platform::Platform;
 use crate::resolve::ImageSource;
-use crate::timing::facts::Timing;
+use crate::system::System;
 use crate::timing::flow::{DEFAULT_PORT, Flow};
 use crate::timing::schedule::Entity;
-use crate::vm::{BROKER, Image, RamPiece, Seed, SocketBus, Spans, TickPolicy, VirtualBoard, Vm};
+use crate::vm::{BROKER, Image, RamPiece, SocketBus, Spans, VirtualBoard, Vm};
 use std::ops::Range;
-use weir_abi::{
-    EXCHANGE_IPA, EXCHANGE_LEN, FLOW_TIME_LIMIT, MAX_FLOWS, MAX_VMS, OnFault, OnOutside,
-};
+use weir_abi::{EXCHANGE_IPA, EXCHANGE_LEN, FLOW_TIME_LIMIT, MAX_FLOWS, MAX_VMS};
 use weir_units::{Bytes, CoreId, Ipa};
 
 /// RAM of the broker: what the guest runtime links for.
@@ -26,30 +25,30 @@ const EXCHANGE: RamPiece = RamPiece { base: Ipa(EXCHANGE_IPA), size: Bytes(EXCHA
 const MAX_PACKET: u64 = 64 << 10;
 
 /// Whether there are flows or a switch that can be carried out: the platform runs.
-pub(super) fn is_needed(raw: &raw::System, timing: &Timing, platform: &Platform) -> bool {
-    reason(raw, timing).is_some() && platform.places.planned.is_none()
+pub(super) fn is_needed(raw: &raw::System, system: &System, platform: &Platform) -> bool {
+    reason(raw, system).is_some() && platform.places.planned.is_none()
 }
 
 /// The first flow, or the first port of the switch: why there is a broker.
-fn reason(raw: &raw::System, timing: &Timing) -> Option<Range<usize>> {
-    let flow = timing.flows.first().map(|flow| flow.place.0.clone());
+fn reason(raw: &raw::System, system: &System) -> Option<Range<usize>> {
+    let flow = system.flows.first().map(|flow| flow.place.0.clone());
     flow.or_else(|| raw.vms().iter().find_map(|vm| Some(vm.net.as_ref()?.span.clone())))
 }
 
 /// What the broker wants of memory.
-pub(super) fn demand(raw: &raw::System, timing: &Timing) -> Demand {
+pub(super) fn demand(raw: &raw::System, system: &System) -> Demand {
     let memory = Bytes(RAM.size.0 + EXCHANGE.size.0);
-    let span = reason(raw, timing).unwrap_or(0..0);
+    let span = reason(raw, system).unwrap_or(0..0);
     Demand { name: BROKER_TITLE.to_owned(), memory, pristine: RAM.size, span }
 }
 
 impl Checker<'_> {
     /// Gives the VMs in flows their socket devices, and the system its broker, if it [`is_needed`].
-    pub(super) fn broker(&mut self, raw: &raw::System, timing: &Timing, vms: &mut Vec<Vm>) {
+    pub(super) fn broker(&mut self, raw: &raw::System, system: &System, vms: &mut Vec<Vm>) {
         let Some(platform) = self.platform.clone() else { return };
-        if !is_needed(raw, timing, &platform) {
-            if reason(raw, timing).is_none() {
-                for core in timing.brokers() {
+        if !is_needed(raw, system, &platform) {
+            if reason(raw, system).is_none() {
+                for core in system.brokers() {
                     let message = format!(
                         "core {}: the schedule names the broker, but there is no [[flow]] and no \
                          `net`",
@@ -62,8 +61,8 @@ impl Checker<'_> {
             }
             return;
         }
-        self.flows(timing);
-        for flow in &timing.flows {
+        self.flows(system);
+        for flow in &system.flows {
             for index in flow.to.iter().copied().chain([flow.from]) {
                 let its = raw.vms().get(index).zip(vms.get_mut(index));
                 if let Some((raw, vm)) = its.filter(|(_, vm)| vm.socket.is_none()) {
@@ -72,7 +71,7 @@ impl Checker<'_> {
                 }
             }
         }
-        let span = reason(raw, timing).unwrap_or(0..0);
+        let span = reason(raw, system).unwrap_or(0..0);
         if let Some(vm) =
             raw.vms().iter().find(|vm| vm.name.as_ref().is_some_and(|name| name.value == BROKER))
         {
@@ -87,52 +86,40 @@ impl Checker<'_> {
             self.faults.push(fault.help("remove a VM, or all [[flow]] and `net`"));
             return;
         }
-        let Some(core) = self.broker_core(raw, timing, (&platform, vms), &span) else { return };
-        self.switch_cores(raw, timing, (vms, core));
+        let Some(core) = self.broker_core(raw, system, (&platform, vms), &span) else { return };
+        self.switch_cores(raw, system, (vms, core));
         vms.push(Vm {
-            name: BROKER.to_owned(),
-            seed: Seed::fixed(BROKER),
             cpus: vec![core],
             memory: vec![RAM, EXCHANGE],
             image: Image::Elf { file: ImageSource::Named(BROKER.to_owned()), args: String::new() },
-            devices: Vec::new(),
-            functions: Vec::new(),
-            on_fault: OnFault::Halt,
-            on_outside: OnOutside::Fault,
-            ticks: TickPolicy::Keep,
-            focus: false,
-            expect: Vec::new(),
             board: VirtualBoard::usual(platform.is_gic_v2()),
-            socket: None,
-            net: None,
-            stolen_time: false,
-            pmu: 0,
             spans: Spans {
                 memory: span.clone(),
                 image: span.clone(),
                 initrd: span.clone(),
-                device_tree: span,
+                device_tree: span.clone(),
                 tlb_colors: None,
             },
+            ..Vm::named(BROKER, FilePlace(span))
         });
     }
 
     /// What holds for flows that are carried out.
-    fn flows(&mut self, timing: &Timing) {
+    fn flows(&mut self, system: &System) {
         let count = |flows: &[Flow]| flows.iter().map(|flow| flow.to.len()).sum::<usize>();
-        let mut until = 1..=timing.flows.len();
+        let mut until = 1..=system.flows.len();
         if let Some(extra) = until
-            .find(|&end| count(&timing.flows[..end]) > MAX_FLOWS)
-            .and_then(|end| timing.flows.get(end - 1))
+            .find(|&end| count(&system.flows[..end]) > MAX_FLOWS)
+            .and_then(|end| system.flows.get(end - 1))
         {
             let message = format!(
                 "the system: {} flows, one for each receiver (weir supports {MAX_FLOWS})",
-                count(&timing.flows)
+                count(&system.flows)
             );
             let fault = self.fault(Code::TooMany, &extra.place.0, message).label("one too many");
             self.faults.push(fault.help("send several kinds of messages by one flow"));
         }
-        for (position, flow) in timing.flows.iter().enumerate() {
+        for (position, flow) in system.flows.iter().enumerate() {
             if flow.size.0 > MAX_PACKET {
                 let message = format!(
                     "{flow}: `size` is {}, but a packet of a virtio socket has at most {}",
@@ -144,9 +131,9 @@ impl Checker<'_> {
                 self.faults.push(fault.help(help));
             }
             self.flow_times(flow);
-            self.flow_name(timing, flow);
+            self.flow_name(system, flow);
             let key = |flow: &Flow| (flow.from, flow.port.unwrap_or(DEFAULT_PORT));
-            let mut before = timing.flows.iter().take(position);
+            let mut before = system.flows.iter().take(position);
             let clashes = |other: &&Flow| {
                 key(other) == key(flow) && other.to.iter().any(|to| flow.to.contains(to))
             };
@@ -183,13 +170,13 @@ impl Checker<'_> {
 
     /// The report has each receiver of a flow to several as its own flow, `orders/north`: no other
     /// is called that.
-    fn flow_name(&mut self, timing: &Timing, flow: &Flow) {
+    fn flow_name(&mut self, system: &System, flow: &Flow) {
         let receiver = |several: &&Flow| {
             let receiver = flow.name.strip_prefix(several.name.as_str())?.strip_prefix('/')?;
-            let mut vms = several.to.iter().filter_map(|to| timing.vms.get(*to));
+            let mut vms = several.to.iter().filter_map(|to| system.guests().get(*to));
             (several.to.len() > 1).then(|| vms.find(|vm| vm.name == receiver)).flatten()
         };
-        let clash = timing.flows.iter().find_map(|several| Some((several, receiver(&several)?)));
+        let clash = system.flows.iter().find_map(|several| Some((several, receiver(&several)?)));
         let Some((several, vm)) = clash else { return };
         let message = format!("{flow}: the report uses this name for {several} to {vm}");
         let fault = self.fault(Code::Twice, &flow.place.0, message).label("this flow");
@@ -200,13 +187,13 @@ impl Checker<'_> {
     /// A broker that shares its core serves no VM on a shared core with a switch port, as EL2 would
     /// wait for the broker's slots when that VM resets its device; and it serves no flows next to a
     /// switch, as frames would use up its supply.
-    fn switch_cores(&mut self, raw: &raw::System, timing: &Timing, (vms, broker): (&[Vm], CoreId)) {
+    fn switch_cores(&mut self, raw: &raw::System, system: &System, (vms, broker): (&[Vm], CoreId)) {
         let schedule =
-            |core: CoreId| timing.cores.iter().find(|shared| shared.id == u64::from(core.0));
+            |core: CoreId| system.cores.iter().find(|shared| shared.id == u64::from(core.0));
         let Some(shared) = schedule(broker) else { return };
         for (raw, vm) in raw.vms().iter().zip(vms) {
             let Some(net) = &raw.net else { continue };
-            let (message, help) = if !timing.flows.is_empty() {
+            let (message, help) = if !system.flows.is_empty() {
                 (
                     format!(
                         "{vm}: has a switch port, and the broker, which also serves flows, shares \
@@ -238,7 +225,7 @@ impl Checker<'_> {
     fn broker_core(
         &mut self,
         raw: &raw::System,
-        timing: &Timing,
+        system: &System,
         (platform, vms): (&Platform, &[Vm]),
         reason: &Range<usize>,
     ) -> Option<CoreId> {
@@ -246,7 +233,7 @@ impl Checker<'_> {
         let count = platform.cores.len().min(u8::MAX.into()) as u8;
         let free = (0..count).find(|&core| taken(core).is_none());
         let Some(cpus) = &raw.broker.cpus else {
-            let mut schedules = timing.brokers();
+            let mut schedules = system.brokers();
             if let Some(first) = schedules.next() {
                 if let Some(second) = schedules.next() {
                     let message = format!(
@@ -285,7 +272,7 @@ impl Checker<'_> {
             self.faults.push(fault);
             return None;
         }
-        for shared in timing.brokers().filter(|shared| shared.id != core.value) {
+        for shared in system.brokers().filter(|shared| shared.id != core.value) {
             let message = format!(
                 "the broker: the schedule of core {} names it, but its `cpus` is core {}",
                 shared.id, core.value
@@ -296,7 +283,7 @@ impl Checker<'_> {
                 format!("write cpus = [{}], or remove \"broker\" from the schedule", shared.id);
             self.faults.push(fault.help(help));
         }
-        match timing.cores.iter().find(|shared| shared.id == core.value) {
+        match system.cores.iter().find(|shared| shared.id == core.value) {
             Some(shared) if !shared.schedule.entities().contains(&Entity::Broker) => {
                 let message = format!(
                     "the broker: core {} is in its `cpus`, but the schedule of the core does not \

@@ -4,9 +4,9 @@ use super::{Checker, is_unknown};
 use crate::diagnostics::Code;
 use crate::keys::system as raw;
 use crate::platform::Platform;
+use crate::system::System;
 use crate::table::At;
 use crate::text::hex;
-use crate::timing::facts::Timing;
 use crate::timing::schedule::{Entity, Schedule, SharedCore};
 use crate::vm::{STOLEN_TIME, Vm};
 use std::{collections::HashMap, ops::Range};
@@ -35,8 +35,8 @@ fn free_cores(platform: &Platform, vms: &[At<raw::Vm>]) -> String {
 
 impl Checker<'_> {
     /// Gives the VMs that share a core the page of their stolen time.
-    pub(super) fn stolen_time(&mut self, raw: &raw::System, timing: &Timing, vms: &mut [Vm]) {
-        let sharers = vms.iter_mut().enumerate().filter(|(index, _)| timing.is_shared(*index));
+    pub(super) fn stolen_time(&mut self, raw: &raw::System, system: &System, vms: &mut [Vm]) {
+        let sharers = vms.iter_mut().enumerate().filter(|(index, _)| system.is_shared(*index));
         for (index, vm) in sharers {
             vm.stolen_time = true;
             if let Some(what) = vm.in_the_way(&(STOLEN_TIME..STOLEN_TIME + PAGE)) {
@@ -53,7 +53,7 @@ impl Checker<'_> {
     }
 
     /// Each vCPU has a core that there is, and shares it only with a schedule.
-    pub(super) fn cores(&mut self, vms: &[At<raw::Vm>], timing: &Timing) {
+    pub(super) fn cores(&mut self, vms: &[At<raw::Vm>], system: &System) {
         let mut taken: HashMap<u64, (&Range<usize>, String)> = HashMap::new();
         for vm in vms {
             let Some(At { value: cpus, span }) = &vm.cpus else {
@@ -73,7 +73,7 @@ impl Checker<'_> {
                     let fault = self.unknown_core(&format!("{name}: `cpus`"), core, platform);
                     self.faults.push(fault);
                 }
-                let shared = self.is_analyzed || timing.is_shared_core(core.value);
+                let shared = self.is_analyzed || system.is_shared_core(core.value);
                 let before = taken.get(&core.value).filter(|(_, owner)| !shared || *owner == name);
                 if let Some((first, owner)) = before {
                     let message = format!("core {}: given to {owner} and to {name}", core.value);
@@ -103,12 +103,12 @@ impl Checker<'_> {
 
     /// Checks that the schedule of a shared core names all VMs on it and no others, with lengths
     /// that can be kept.
-    pub(super) fn schedules(&mut self, timing: &Timing) {
-        for core in &timing.cores {
-            self.slots(timing, core);
+    pub(super) fn schedules(&mut self, system: &System) {
+        for core in &system.cores {
+            self.slots(system, core);
             let named = core.schedule.entities();
-            for (position, vm) in timing.vms.iter().enumerate() {
-                if vm.cpus.contains(&core.id) && !named.contains(&Entity::Vm(position)) {
+            for (position, vm) in system.guests().iter().enumerate() {
+                if vm.is_on(core.id) && !named.contains(&Entity::Vm(position)) {
                     let message = format!(
                         "{vm}: core {} is in its `cpus`, but the schedule of the core does not \
                          name it",
@@ -123,8 +123,8 @@ impl Checker<'_> {
             }
             for entity in &named {
                 let Entity::Vm(position) = *entity else { continue };
-                let Some(vm) = timing.vms.get(position) else { continue };
-                if !vm.cpus.contains(&core.id) {
+                let Some(vm) = system.guests().get(position) else { continue };
+                if !vm.is_on(core.id) {
                     let message = format!(
                         "{vm}: the schedule of core {} names it, but its `cpus` does not",
                         core.id
@@ -143,17 +143,17 @@ impl Checker<'_> {
 
     /// Every interrupt with a rule, of a VM that shares a core, is one of that VM's devices, and
     /// there are not too many. None is the DMA engine's.
-    pub(super) fn lines(&mut self, timing: &Timing, vms: &[Vm]) {
+    pub(super) fn lines(&mut self, system: &System, vms: &[Vm]) {
         let own = |vm: usize| {
             let vm = vms.get(vm)?;
             let devices = vm.devices.iter().flat_map(|device| &device.irqs).map(|irq| irq.intid);
             Some(devices.chain(vm.pci_lines().map(|irq| irq.intid)).collect())
         };
         let engine = self.platform.as_ref().and_then(|platform| platform.dma_engine.as_ref());
-        self.faults.0.extend(timing.wrong_rules(engine, own));
+        self.faults.0.extend(system.wrong_rules(engine, own));
     }
 
-    fn slots(&mut self, timing: &Timing, core: &SharedCore) {
+    fn slots(&mut self, system: &System, core: &SharedCore) {
         let slots = core.schedule.slots();
         let mut wrong = |code, message: String, help: String| {
             let fault = self.fault(code, &core.place.0, message).label("this schedule");
@@ -174,7 +174,7 @@ impl Checker<'_> {
         let is_table = matches!(core.schedule, Schedule::Table { .. });
         let is_round = matches!(core.schedule, Schedule::RoundRobin { .. });
         for (place, (entity, length)) in slots.iter().enumerate() {
-            let name = entity.title(timing);
+            let name = entity.title(system);
             if !is_table && slots.iter().take(place).any(|(other, _)| other == entity) {
                 let message = format!("core {}: the schedule names {name} twice", core.id);
                 wrong(Code::Twice, message, "keep one of them, or write a time table".to_owned());

@@ -9,9 +9,9 @@ use crate::object::Object;
 use crate::pci::{PREFIX, SMMU_LEN};
 use crate::platform::{DmaEngine, Platform, PlatformGic};
 use crate::ranges::{overlap, span};
+use crate::system::System;
 use crate::table::At;
 use crate::text::nearest;
-use crate::timing::facts::Timing;
 use crate::vm::{AssignedDevice, CPU_INTERFACE_LEN, DISTRIBUTOR_LEN, REDISTRIBUTOR_LEN};
 use std::{collections::HashMap, ops::Range, sync::Arc};
 use weir_abi::{ADDRESS_LIMIT, ECAM_LEN, INTID_LIMIT, PAGE};
@@ -22,7 +22,7 @@ impl Checker<'_> {
     pub(super) fn assign(
         &mut self,
         vms: &[At<raw::Vm>],
-        timing: &Timing,
+        system: &System,
     ) -> Vec<Vec<At<AssignedDevice>>> {
         let mut taken: HashMap<usize, (usize, String, Range<usize>)> = HashMap::new();
         let mut devices: Vec<Vec<At<AssignedDevice>>> = Vec::new();
@@ -42,7 +42,7 @@ impl Checker<'_> {
                 let granted: Vec<_> = wanted.iter().map(|(index, _)| *index).collect();
                 for (index, name) in wanted {
                     let device = &all[index];
-                    let active = |vm| timing.is_active(vm, &device.irqs);
+                    let active = |vm| system.is_active(vm, &device.irqs);
                     let had = taken.get(&index);
                     if let Some((_, owner, first)) =
                         had.filter(|(first, ..)| !(active(*first) && active(place)))

@@ -23,10 +23,9 @@ use crate::object::Object;
 use crate::platform::{self, Platform};
 use crate::regulation;
 use crate::resolve::Catalog;
+use crate::system::read;
 use crate::system::{Hypervisor, System};
 use crate::table::At;
-use crate::timing::facts::Timing;
-use crate::timing::read;
 use crate::vm::{BROKER, Vm};
 use std::{collections::HashMap, mem, ops::Range, path::Path};
 use weir_abi::{ADDRESS_LIMIT, MAX_CORES, MAX_VMS};
@@ -78,17 +77,8 @@ pub(crate) fn check_to_analyze(
     path: &Path,
     file: &File,
     catalog: &Catalog,
-) -> Result<Checked, Faults> {
+) -> Result<System, Faults> {
     check_for(path, file, catalog, Purpose::Analyze)
-}
-
-/// What a file is that has no faults.
-#[derive(Clone, Debug)]
-pub(crate) enum Checked {
-    /// It can be built.
-    Complete(Box<System>),
-    /// It leaves out what a build needs.
-    Incomplete(Box<Timing>),
 }
 
 /// What a file is checked for.
@@ -102,11 +92,9 @@ enum Purpose {
 }
 
 fn check(path: &Path, file: &File, catalog: &Catalog, purpose: Purpose) -> Result<System, Faults> {
-    match check_for(path, file, catalog, purpose)? {
-        Checked::Complete(system) => Ok(*system),
-        // Only a check for the analysis takes such a file.
-        Checked::Incomplete(_) => Err(Faults::default()),
-    }
+    let system = check_for(path, file, catalog, purpose)?;
+    // Only a check for the analysis takes another one.
+    if system.is_complete { Ok(system) } else { Err(Faults::default()) }
 }
 
 fn check_for(
@@ -114,8 +102,8 @@ fn check_for(
     file: &File,
     catalog: &Catalog,
     purpose: Purpose,
-) -> Result<Checked, Faults> {
-    let Parsed { raw, mut timing, mut faults, mut absent } = parse(file)?;
+) -> Result<System, Faults> {
+    let Parsed { raw, mut system, mut faults, mut absent } = parse(file)?;
     let directory = path.parent().unwrap_or(Path::new(""));
     let is_complete = raw.is_complete();
     if purpose != Purpose::Analyze || is_complete {
@@ -124,21 +112,21 @@ fn check_for(
     let is_analyzed = purpose == Purpose::Analyze;
     let mut checker = Checker { file, faults, directory, catalog, platform: None, is_analyzed };
     if is_analyzed && !is_complete {
-        let timing = checker.incomplete(&raw, timing, true);
-        return checker.faults.into_result(Checked::Incomplete(Box::new(timing)));
+        let system = checker.incomplete(&raw, system, true);
+        return checker.faults.into_result(system);
     }
     checker.count(raw.vms());
     if raw.vms().len() > LISTED_VMS {
         return Err(checker.faults);
     }
     checker.platform(raw.platform.as_ref());
-    let division = checker.division(&raw, &timing);
-    let mut vms = checker.vms(&raw, division.as_ref(), &timing);
-    checker.lines(&timing, &vms);
-    checker.stolen_time(&raw, &timing, &mut vms);
+    let division = checker.division(&raw, &system);
+    let mut vms = checker.vms(&raw, division.as_ref(), &system);
+    checker.lines(&system, &vms);
+    checker.stolen_time(&raw, &system, &mut vms);
     let mut division = division;
-    checker.sockets(&raw, &timing);
-    checker.broker(&raw, &timing, &mut vms);
+    checker.sockets(&raw, &system);
+    checker.broker(&raw, &system, &mut vms);
     checker.nets(&raw, &mut vms);
     if let Some(division) = &mut division {
         // What is no VM after all, for a fault that was found, needs none.
@@ -147,39 +135,25 @@ fn check_for(
         division.tlb.resize_with(vms.len(), || None);
     }
     let hypervisor = checker.hypervisor(&raw.hypervisor, &vms);
-    checker.measured(&mut timing);
+    checker.measured(&mut system);
     let Checker { mut faults, platform, .. } = checker;
     match platform.zip(division) {
         Some((mut platform, division)) => {
             if purpose == Purpose::Measure {
-                timing.saturation = None;
+                system.saturation = None;
                 platform.saturation = None;
             }
-            let (path, file) = (path.to_owned(), file.clone());
-            timing.stand_on(Some(platform.clone()));
-            faults.0.extend(timing.engine_faults().into_iter().chain(timing.qos_fault()));
-            let mut system = System {
-                path,
-                platform,
-                hypervisor,
-                vms,
-                division,
-                regulations: Vec::new(),
-                timing,
-                file,
-                platform_span: raw.platform.map_or(0..0, |name| name.span),
-            };
+            system.stand_on(Some(platform));
+            faults.0.extend(system.engine_faults().into_iter().chain(system.qos_fault()));
+            let mut system = System { path: path.to_owned(), hypervisor, vms, division, ..system };
             if purpose == Purpose::Analyze {
                 // An image that is not there yet has no part in the analysis.
                 faults.0.retain(|fault| fault.code != Code::ImageMissing);
             } else {
                 system.regulations = regulation::regulate(&system, &mut faults);
             }
-            if system.timing.open_cores().is_empty() {
-                faults.into_result(Checked::Complete(Box::new(system)))
-            } else {
-                faults.into_result(Checked::Incomplete(Box::new(system.timing)))
-            }
+            system.is_complete = system.open_cores().is_empty();
+            faults.into_result(system)
         }
         // Without a platform at least that is a fault.
         None => Err(Faults(faults.sorted())),
@@ -189,7 +163,7 @@ fn check_for(
 /// The content of a file.
 struct Parsed {
     raw: raw::System,
-    timing: Timing,
+    system: System,
     faults: Faults,
     /// The faults of keys that a file may leave out if it is only analyzed.
     absent: Faults,
@@ -199,7 +173,7 @@ fn parse(file: &File) -> Result<Parsed, Faults> {
     let (mut faults, mut found) = (Faults::default(), Faults::default());
     match document::parse_part::<raw::System>(file, ABSENT, &mut faults) {
         Some((Some(raw), absent)) => {
-            let timing = read::system(&raw, file, &mut found);
+            let system = read::system(&raw, file, &mut found);
             // A table with a value that could not be read is not judged as a whole.
             let is_unread = |wrong: &&Fault| !matches!(wrong.code, Code::Zero | Code::UnknownKey);
             let unread: Vec<_> =
@@ -213,7 +187,7 @@ fn parse(file: &File) -> Result<Parsed, Faults> {
                 !unread.iter().any(|unread| (start + 1..end).contains(unread))
             });
             faults.0.append(&mut found.0);
-            Ok(Parsed { raw, timing, faults, absent })
+            Ok(Parsed { raw, system, faults, absent })
         }
         _ => Err(Faults(faults.sorted())),
     }
@@ -243,36 +217,36 @@ impl Checker<'_> {
 
     /// The values of a file without the keys that a build needs. With `follow` the overheads of the
     /// file that `[broker] overheads` names are taken, too.
-    fn incomplete(&mut self, raw: &raw::System, mut timing: Timing, follow: bool) -> Timing {
+    fn incomplete(&mut self, raw: &raw::System, mut system: System, follow: bool) -> System {
         self.names(raw.vms());
         if follow {
-            self.measured(&mut timing);
+            self.measured(&mut system);
         }
         self.platform(raw.platform.as_ref());
-        timing.stand_on(self.platform.clone());
-        let engine = timing.platform.as_ref().and_then(|platform| platform.dma_engine.as_ref());
-        self.faults.0.extend(timing.wrong_rules(engine, |vm| timing.known_lines(vm)));
-        timing
+        system.stand_on(self.platform.clone());
+        let engine = system.platform.as_ref().and_then(|platform| platform.dma_engine.as_ref());
+        self.faults.0.extend(system.wrong_rules(engine, |vm| system.known_lines(vm)));
+        system
     }
 
     /// Takes the overheads that `[broker] overheads` names, and the copy's bandwidth with them,
     /// where the file has none.
-    fn measured(&mut self, timing: &mut Timing) {
-        let Some((name, place)) = timing.measured.clone() else { return };
+    fn measured(&mut self, system: &mut System) {
+        let Some((name, place)) = system.measured.clone() else { return };
         let path = self.directory.join(&name);
         let read = fault::read(&path).and_then(|file| {
-            let Parsed { raw, timing, faults, .. } = parse(&file)?;
+            let Parsed { raw, system, faults, .. } = parse(&file)?;
             let directory = path.parent().unwrap_or(Path::new(""));
             let catalog = self.catalog;
             let is_analyzed = self.is_analyzed;
             let mut checker =
                 Checker { file: &file, faults, directory, catalog, platform: None, is_analyzed };
-            let timing = checker.incomplete(&raw, timing, false);
-            checker.faults.into_result(timing)
+            let system = checker.incomplete(&raw, system, false);
+            checker.faults.into_result(system)
         });
         let why = match read {
             Ok(measured) if measured.overheads.is_empty() => "has no [overheads]".to_owned(),
-            Ok(measured) => return timing.adopt(&measured),
+            Ok(measured) => return system.adopt(&measured),
             Err(why) => {
                 let first = why.0.first().map(|fault| fault.message.clone());
                 format!("cannot be used: {}", first.unwrap_or_default())
@@ -281,7 +255,7 @@ impl Checker<'_> {
         let message = format!("the broker: `overheads` names `{name}`, which {why}");
         let help = "run a system with flows, and let `weir report --overheads \
                     -o FILE` write it; or take the key out";
-        self.faults.push(timing.fault(Code::BrokerOverheads, &place, message, help));
+        self.faults.push(system.fault(Code::BrokerOverheads, &place, message, help));
     }
 
     fn hypervisor(&mut self, raw: &raw::Hypervisor, vms: &[Vm]) -> Hypervisor {
@@ -334,7 +308,7 @@ impl Checker<'_> {
             .help(format!("use cores 0 to {last}"))
     }
 
-    fn division(&mut self, raw: &raw::System, timing: &Timing) -> Option<Division> {
+    fn division(&mut self, raw: &raw::System, system: &System) -> Option<Division> {
         let demand = |vm: &At<raw::Vm>| {
             let memory = vm.memory.as_ref();
             let size = memory.and_then(|memory| memory.total()).map_or(0, |size| size.0);
@@ -349,8 +323,8 @@ impl Checker<'_> {
         let mut demands: Vec<_> = raw.vms().iter().map(demand).collect();
         let platform = self.platform.as_ref()?;
         let mut requests = Requests::of(raw);
-        if !raw.vms().is_empty() && broker::is_needed(raw, timing, platform) {
-            let demand = broker::demand(raw, timing);
+        if !raw.vms().is_empty() && broker::is_needed(raw, system, platform) {
+            let demand = broker::demand(raw, system);
             let mut request = mem::take(&mut requests.broker);
             if request.span.is_empty() {
                 request.span = demand.span.clone();
@@ -358,27 +332,27 @@ impl Checker<'_> {
             demands.push(demand);
             requests.vms.push(request);
         }
-        let timed = &timing.vms;
+        let timed = system.guests();
         Some(assign::assign(&requests, platform, &demands, timed, self.file, &mut self.faults))
     }
 
-    fn vms(&mut self, raw: &raw::System, division: Option<&Division>, timing: &Timing) -> Vec<Vm> {
+    fn vms(&mut self, raw: &raw::System, division: Option<&Division>, system: &System) -> Vec<Vm> {
         if let Some(empty) = raw.vm.as_ref().filter(|vms| vms.is_empty()) {
             let message = "the system: `vm` is empty";
             let fault = self.fault(Code::Empty, &empty.span, message).label("empty");
             self.faults.push(fault.help("add [[vm]] with `name`, `cpus`, `memory` and `image`"));
         }
         self.names(raw.vms());
-        self.cores(raw.vms(), timing);
-        self.schedules(timing);
-        let devices = self.assign(raw.vms(), timing);
+        self.cores(raw.vms(), system);
+        self.schedules(system);
+        let devices = self.assign(raw.vms(), system);
         let functions = self.functions(raw.vms(), &devices);
         let mut total = 0u64;
         let mut vms = Vec::new();
-        let given = devices.into_iter().zip(functions);
-        for (index, (raw, (devices, functions))) in raw.vms().iter().zip(given).enumerate() {
+        let given = devices.into_iter().zip(functions).zip(system.vms.iter().cloned());
+        for (index, (raw, (given, read))) in raw.vms().iter().zip(given).enumerate() {
             let tlb = division.and_then(|division| division.tlb.get(index)?.as_ref());
-            let vm = self.vm(raw, devices, functions, tlb);
+            let vm = self.vm(raw, read, given, tlb);
             self.add_up(&mut total, &vm);
             vms.push(vm);
         }

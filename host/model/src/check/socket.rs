@@ -4,9 +4,9 @@ use super::Checker;
 use crate::diagnostics::Code;
 use crate::keys::system as raw;
 use crate::ranges::overlap;
+use crate::system::System;
 use crate::table::At;
 use crate::text::hex;
-use crate::timing::facts::Timing;
 use crate::timing::flow::Flow;
 use crate::vm::{SocketBus, VSOCK_INTID, Vm};
 use std::ops::Range;
@@ -14,11 +14,11 @@ use weir_abi::{ECAM_LEN, VSOCK_SLOT};
 
 impl Checker<'_> {
     /// A VM with the key `vsock` has a socket device.
-    pub(super) fn sockets(&mut self, raw: &raw::System, timing: &Timing) {
+    pub(super) fn sockets(&mut self, raw: &raw::System, system: &System) {
         for (index, vm) in raw.vms().iter().enumerate() {
             let Some(bus) = &vm.vsock else { continue };
             let is_end = |flow: &Flow| flow.from == index || flow.to.contains(&index);
-            if !timing.flows.iter().any(is_end) {
+            if !system.flows.iter().any(is_end) {
                 let message = format!("{vm}: `vsock` has no effect without a [[flow]]");
                 let fault = self.fault(Code::VsockUnused, &bus.span, message).label("of nothing");
                 let help = "remove `vsock`, or add a [[flow]] from or to this VM";

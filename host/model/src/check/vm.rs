@@ -9,19 +9,15 @@ use crate::pack;
 use crate::pci::AssignedFunction;
 use crate::platform::Platform;
 use crate::ranges::{overlap, span};
-use crate::resolve::ImageSource;
 use crate::table::At;
 use crate::text::hex;
 use crate::vm::{
-    AssignedDevice, CPU_INTERFACE_LEN, DISTRIBUTOR_LEN, Image, REDISTRIBUTOR_LEN, RamPiece, Seed,
+    AssignedDevice, CPU_INTERFACE_LEN, DEFAULT_RAM, DISTRIBUTOR_LEN, REDISTRIBUTOR_LEN, RamPiece,
     Spans, VirtualBoard, Vm,
 };
 use std::ops::Range;
 use weir_abi::{ADDRESS_LIMIT, ECAM_LEN, KEPT_COUNTERS, PAGE};
-use weir_units::{Bytes, CoreId, IntId, Ipa};
-
-/// Start of RAM, if the file does not set it.
-const DEFAULT_RAM: u64 = 0x4000_0000;
+use weir_units::{Bytes, IntId, Ipa};
 
 /// Address of the PCI configuration space, if the file does not set it.
 const DEFAULT_ECAM: u64 = 0x40_1000_0000;
@@ -38,8 +34,8 @@ impl Checker<'_> {
     pub(super) fn vm(
         &mut self,
         raw: &At<raw::Vm>,
-        devices: Vec<At<AssignedDevice>>,
-        functions: Vec<At<AssignedFunction>>,
+        read: Vm,
+        (devices, functions): (Vec<At<AssignedDevice>>, Vec<At<AssignedFunction>>),
         tlb: Option<&TlbColors>,
     ) -> Vm {
         let before = self.faults.0.len();
@@ -99,20 +95,8 @@ impl Checker<'_> {
             .image
             .as_ref()
             .map(|image| self.image(&raw.to_string(), image, &memory, &mut spans));
-        let (image, complete) = image.unwrap_or((
-            Image::Elf { file: ImageSource::Named(String::new()), args: String::new() },
-            None,
-        ));
-        let name = raw.name.as_ref().map_or("?".to_owned(), |name| name.value.clone());
+        let (image, complete) = image.unwrap_or((read.image, None));
         let vm = Vm {
-            seed: Seed::fixed(&name),
-            name,
-            cpus: raw
-                .cpus
-                .iter()
-                .flat_map(|cpus| &cpus.value)
-                .map(|core| CoreId(core.value as u8))
-                .collect(),
             memory,
             image,
             devices,
@@ -124,10 +108,8 @@ impl Checker<'_> {
             pmu,
             expect,
             board,
-            socket: None,
-            net: None,
-            stolen_time: false,
             spans,
+            ..read
         };
         if let (Some(files), Some(platform), true) = (complete, &self.platform, sound) {
             let loaded = pack::load(&vm, platform, &files.image, files.initrd.as_deref());

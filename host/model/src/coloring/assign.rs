@@ -15,7 +15,7 @@ use crate::classes::part::Part;
 use crate::diagnostics::Code;
 use crate::fault::{Fault, Faults, File};
 use crate::platform::Platform;
-use crate::timing::vm::TimedVm;
+use crate::vm::Vm;
 use std::collections::BTreeSet;
 use weir_paging::classes::{ClassSet, PageClasses};
 
@@ -29,7 +29,7 @@ pub(crate) fn assign(
     requests: &Requests,
     platform: &Platform,
     vms: &[Demand],
-    timed: &[TimedVm],
+    timed: &[Vm],
     file: &File,
     faults: &mut Faults,
 ) -> Division {
@@ -53,7 +53,7 @@ pub(crate) fn assign(
 
 impl Work<'_> {
     /// The page classes of all owners and their requests, the hypervisor first.
-    fn divide(mut self, requests: &Requests, timed: &[TimedVm]) -> (Division, Vec<Owner>) {
+    fn divide(mut self, requests: &Requests, timed: &[Vm]) -> (Division, Vec<Owner>) {
         let vms = self.demands;
         let map = self.map(requests.dram.as_ref());
         let name = self.platform.places.dram.get(map).map(|map| map.name.clone());

@@ -15,7 +15,7 @@ use weir_units::{IntId, Nanos};
 /// The flows, where there is a broker to move them: one for each receiver.
 pub(super) fn flows(system: &System) -> Vec<weir_abi::PackedFlow> {
     let mut flows = Vec::new();
-    for flow in system.timing.flows.iter().filter(|_| system.has_flows()) {
+    for flow in system.flows.iter().filter(|_| system.has_flows()) {
         let first = flows.len() as u32;
         flows.extend(flow.to.iter().map(|&to| weir_abi::PackedFlow {
             from: flow.from as u32,
@@ -77,7 +77,7 @@ pub(super) fn add_vm(
         .iter()
         .flat_map(|device| device.regions.iter().map(move |region| (device, region)))
         .map(|(device, (start, len))| {
-            let active = system.timing.is_active(index, &device.irqs);
+            let active = system.is_active(index, &device.irqs);
             let kind = if active { weir_abi::ACTIVE } else { weir_abi::DEVICE };
             Region { ipa: start.0, pa: start.0, len: len.0, kind }
         });
@@ -135,8 +135,8 @@ pub(super) fn add_vm(
 
 /// The interrupt of the DMA engine, which is the broker's, if the engine moves something.
 fn engine_line(system: &System) -> Option<Irq> {
-    system.engine_from()?;
-    Some(Irq::new(system.timing.engine()?.intid.0, false))
+    system.moved_by_engine_from()?;
+    Some(Irq::new(system.engine()?.intid.0, false))
 }
 
 /// A network device, where it is.
@@ -154,7 +154,7 @@ fn port(net: Net) -> weir_abi::PackedNet {
 
 /// An interrupt with the rule that the file gives it.
 fn ruled(system: &System, vm: usize, irq: Irq) -> Irq {
-    let lines = &system.timing.lines;
+    let lines = &system.lines;
     let its = |line: &&TimedLine| line.vm == vm && line.intid() == Some(IntId(irq.intid));
     let Some(line) = lines.iter().find(its) else { return irq };
     let (interval_ns, burst) = line.admission.map_or((0, 0), |(rate, burst)| {
@@ -169,7 +169,7 @@ fn ruled(system: &System, vm: usize, irq: Irq) -> Irq {
 
 /// Adds the schedules of the shared cores.
 pub(super) fn add_schedules(tables: &mut PackedTables, system: &System) {
-    for core in &system.timing.cores {
+    for core in &system.cores {
         let first = tables.slots.len();
         let slot = |entity: &Entity, length: Nanos, at: Nanos| {
             let vm = match *entity {

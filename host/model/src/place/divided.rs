@@ -42,7 +42,7 @@ struct Claimant<'a> {
 pub(super) fn place(system: &System, sizes: &Sizes) -> Result<Placement, Faults> {
     let division = &system.division;
     let image = image_range(system, sizes.image)?;
-    let pools = system.platform.pools();
+    let pools = system.platform().pools();
     let mut hole = image.clone();
     if let Some(pool) = pools.iter().find(|pool| pool.contains(&image.start))
         && image.start - pool.start <= LOADER
@@ -136,7 +136,7 @@ pub(super) fn tables(system: &System, vm: &Vm, more: &[Range<u64>]) -> u64 {
     let devices = devices.map(|(start, len)| start.0..start.0 + len.0);
     // On a GICv2 board the board's own CPU interface is mapped there.
     let gic = vm.board.gic_cpu.0;
-    let gic = system.platform.is_gic_v2().then_some(gic..gic + 2 * PAGE);
+    let gic = system.platform().is_gic_v2().then_some(gic..gic + 2 * PAGE);
     let stolen_time = vm.stolen_time.then_some(STOLEN_TIME..STOLEN_TIME + PAGE);
     let (mut upper, mut lower) = (BTreeSet::new(), BTreeSet::new());
     let all = ram.chain(devices).chain(gic).chain(stolen_time).chain(more.iter().cloned());
@@ -261,7 +261,7 @@ impl Board<'_> {
              left",
             claimant.owner.title(),
             Bytes(len),
-            system.platform,
+            system.platform(),
             division.describe(&claimant.set),
             Bytes(all),
             Bytes(left),

@@ -4,17 +4,15 @@ use crate::diagnostics::Code;
 use crate::fault::{Faults, FilePlace};
 use crate::measured::Saturation;
 use crate::object::Object;
-use crate::platform::Platform;
 use crate::shape::suggestion;
-use crate::timing::facts::Timing;
+use crate::system::System;
 
 /// The suggestion if there is no critical VM.
 pub(super) const LEAVE_COMPENSATION: &str = "leave `regulator`, `critical` and `window` out";
 
 /// Checks the budgets of a file and collects the diagnostics.
 pub(super) struct Checker<'a> {
-    pub(super) timing: &'a Timing,
-    pub(super) platform: Option<&'a Platform>,
+    pub(super) system: &'a System,
     /// The number of cores that EL2 uses.
     pub(super) cores: usize,
     pub(super) faults: &'a mut Faults,
@@ -23,7 +21,8 @@ pub(super) struct Checker<'a> {
 impl Checker<'_> {
     /// Returns what messages call the platform.
     pub(super) fn platform_title(&self) -> String {
-        self.platform.map_or("the platform".to_owned(), ToString::to_string)
+        let platform = self.system.platform.as_ref();
+        platform.map_or("the platform".to_owned(), ToString::to_string)
     }
 
     /// Adds a diagnostic.
@@ -34,13 +33,13 @@ impl Checker<'_> {
         message: String,
         help: impl Into<String>,
     ) {
-        self.faults.push(self.timing.fault(code, place, message, help));
+        self.faults.push(self.system.fault(code, place, message, help));
     }
 
     /// Returns the saturation table of the file, or else that of the platform.
     pub(super) fn saturation(&self) -> Option<Saturation> {
-        let own = self.timing.saturation.clone();
-        own.or_else(|| self.platform?.saturation.clone())
+        let own = self.system.saturation.clone();
+        own.or_else(|| self.system.platform.as_ref()?.saturation.clone())
     }
 
     /// Returns the position of the VM `name`, which `key` has; a message begins with `key`. The
@@ -52,7 +51,7 @@ impl Checker<'_> {
         place: &FilePlace,
         never: Option<usize>,
     ) -> Option<usize> {
-        let names = self.timing.vms.iter().map(|vm| vm.name.as_str());
+        let names = self.system.guests().iter().map(|vm| vm.name.as_str());
         let found = names.clone().position(|known| known == name);
         if found.is_none() {
             let others = names.enumerate().filter(|(index, _)| never != Some(*index));

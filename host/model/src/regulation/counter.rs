@@ -3,20 +3,20 @@
 use crate::counters::CounterEvent;
 use crate::keys::memory_budget::{MemoryBudget as Keys, Source};
 use crate::platform::Counters;
-use crate::timing::facts::Timing;
+use crate::system::System;
 use crate::timing::memory_budget::MemoryBudget;
-use crate::timing::vm::TimedVm;
+use crate::vm::Vm;
 use weir_abi::regulation;
 use weir_units::{Events, Nanos};
 
 /// The shortest polling interval: a shorter one leaves a vCPU hardly any time.
 const LEAST_POLL: Nanos = Nanos(500);
 
-impl Timing {
+impl System {
     /// Returns how EL2 polls the counter page for the budget of each vCPU of `vm`, in periods of
     /// `period`; none if the PMU counts, if nothing counts, or if the file names no platform.
     #[must_use]
-    pub fn polling(&self, vm: &TimedVm, period: Nanos) -> Option<Polling> {
+    pub fn polling(&self, vm: &Vm, period: Nanos) -> Option<Polling> {
         let counters = &self.platform.as_ref()?.counters;
         let events = vm.memory_budget.as_ref().map_or(vec![CounterEvent::L2dRefill], events);
         let rules = vm.memory_budget.as_ref().map(|bandwidth| &bandwidth.keys);
@@ -27,7 +27,7 @@ impl Timing {
     /// budget, in periods of `period`, and its stop: with a counter page, the most that a core can
     /// make between two polls, else the measured value of `[saturation]`. None if it is unknown.
     #[must_use]
-    pub fn overshoot(&self, vm: &TimedVm, period: Nanos) -> Option<Events> {
+    pub fn overshoot(&self, vm: &Vm, period: Nanos) -> Option<Events> {
         let bound = self.polling(vm, period).map(|polling| polling.between());
         bound.max(self.measured_overshoot())
     }

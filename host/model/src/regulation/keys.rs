@@ -6,13 +6,13 @@ use crate::fault::FilePlace;
 use crate::keys::memory_budget::{Regulator, Split};
 use crate::object::Object;
 use crate::timing::memory_budget::MemoryBudget;
-use crate::timing::vm::TimedVm;
+use crate::vm::Vm;
 use weir_abi::MAX_CORES;
 use weir_abi::regulation::NO_VM;
 
 impl Checker<'_> {
     /// Returns the weight of each vCPU.
-    pub(super) fn weights(&mut self, vm: &TimedVm, bandwidth: &MemoryBudget) -> [u16; MAX_CORES] {
+    pub(super) fn weights(&mut self, vm: &Vm, bandwidth: &MemoryBudget) -> [u16; MAX_CORES] {
         let mut weights = [0; MAX_CORES];
         let vcpus = vm.cpus.len().min(MAX_CORES);
         weights[..vcpus].fill(1);
@@ -38,7 +38,7 @@ impl Checker<'_> {
     }
 
     /// Returns the position of the critical VM of a VM under compensation.
-    pub(super) fn critical(&mut self, index: usize, vm: &TimedVm, bandwidth: &MemoryBudget) -> u8 {
+    pub(super) fn critical(&mut self, index: usize, vm: &Vm, bandwidth: &MemoryBudget) -> u8 {
         if bandwidth.keys.regulator != Regulator::Compensation {
             return NO_VM;
         }
@@ -51,7 +51,7 @@ impl Checker<'_> {
         let place = FilePlace(critical.span.clone());
         let key = format!("{vm}: `critical`");
         let Some(found) = self.find(&key, critical, &place, Some(index)) else { return NO_VM };
-        let its = self.timing.vms.get(found).and_then(|vm| vm.memory_budget.as_ref());
+        let its = self.system.guests().get(found).and_then(|vm| vm.memory_budget.as_ref());
         // `weir plan` chooses the same period for both.
         let open = its.is_some_and(|its| its.budget.is_none()) && bandwidth.budget.is_none();
         let its = its.and_then(|its| its.budget);
@@ -80,7 +80,7 @@ impl Checker<'_> {
     }
 
     /// Returns the position of the VM that may set the budget, and the range that it may set.
-    pub(super) fn setter(&mut self, vm: &TimedVm, bandwidth: &MemoryBudget) -> (u8, u64, u64) {
+    pub(super) fn setter(&mut self, vm: &Vm, bandwidth: &MemoryBudget) -> (u8, u64, u64) {
         let Some(adjust) = &bandwidth.keys.adjust else { return (NO_VM, 0, 0) };
         let place = FilePlace(adjust.by.span.clone());
         let by = self.find(&format!("{vm}: `by`"), &adjust.by, &place, None);

@@ -12,8 +12,7 @@ use crate::diagnostics::Code;
 use crate::fault::{Fault, Faults};
 use crate::keys::memory_budget::{Regulator, Split};
 use crate::system::System;
-use crate::timing::facts::Timing;
-use crate::timing::vm::TimedVm;
+use crate::vm::Vm;
 use checker::Checker;
 pub use counter::Polling;
 use counter::{Chosen, events};
@@ -23,14 +22,13 @@ use weir_units::Nanos;
 
 /// Returns how each VM is regulated, in the order of the file.
 pub(crate) fn regulate(system: &System, faults: &mut Faults) -> Vec<Regulation> {
-    let (timing, platform) = (&system.timing, Some(&system.platform));
-    let mut checker = Checker { timing, platform, cores: system.cores_needed(), faults };
+    let mut checker = Checker { system, cores: system.cores_needed(), faults };
     let all = checker.each();
     checker.sum();
     all
 }
 
-impl Timing {
+impl System {
     /// Checks whether the platform, if the file names it, can enforce the budget of each VM.
     ///
     /// # Errors
@@ -47,9 +45,9 @@ impl Timing {
     }
 
     fn checker<'a>(&'a self, faults: &'a mut Faults) -> Checker<'a> {
-        let last = self.vms.iter().flat_map(|vm| &vm.cpus).max();
-        let cores = last.and_then(|last| usize::try_from(last.saturating_add(1)).ok()).unwrap_or(1);
-        Checker { timing: self, platform: self.platform.as_ref(), cores, faults }
+        let last = self.guests().iter().flat_map(|vm| &vm.cpus).max();
+        let cores = last.map_or(1, |last| usize::from(last.0) + 1);
+        Checker { system: self, cores, faults }
     }
 
     /// Returns the diagnostics of budgets that cannot be enforced, without the check of their sum.
@@ -65,7 +63,7 @@ impl Timing {
 impl Checker<'_> {
     /// Returns how each VM is regulated, in the order of the file.
     fn each(&mut self) -> Vec<Regulation> {
-        let vms = self.timing.vms.iter().enumerate();
+        let vms = self.system.guests().iter().enumerate();
         let sound = |(index, vm)| {
             let before = self.faults.0.len();
             let regulation = self.vm(index, vm);
@@ -78,7 +76,7 @@ impl Checker<'_> {
     }
 
     /// Returns how a VM is regulated.
-    fn vm(&mut self, index: usize, vm: &TimedVm) -> Regulation {
+    fn vm(&mut self, index: usize, vm: &Vm) -> Regulation {
         let none = Regulation::default();
         let Some(bandwidth) = &vm.memory_budget else { return none };
         let events = events(bandwidth);
@@ -88,7 +86,7 @@ impl Checker<'_> {
             || rules.source.is_some()
             || rules.poll.is_some()
         {
-            let chosen = if let Some(platform) = self.platform {
+            let chosen = if let Some(platform) = &self.system.platform {
                 self.source(platform, vm, bandwidth, &events)
             } else {
                 // The remaining checks do not depend on the counter.

@@ -8,7 +8,7 @@ use crate::fault::{Fault, FilePlace};
 use crate::measured::Saturation;
 use crate::platform::Platform;
 use crate::timing::memory_budget::MemoryBudget;
-use crate::timing::vm::TimedVm;
+use crate::vm::Vm;
 
 impl Checker<'_> {
     /// Checks that the sum of all budgets is below saturation.
@@ -17,10 +17,10 @@ impl Checker<'_> {
             return;
         };
         let limited =
-            |vm: &&TimedVm| vm.memory_budget.as_ref().and_then(MemoryBudget::refills).is_some();
-        let vms: Vec<_> = self.timing.vms.iter().filter(limited).collect();
+            |vm: &&Vm| vm.memory_budget.as_ref().and_then(MemoryBudget::refills).is_some();
+        let vms: Vec<_> = self.system.guests().iter().filter(limited).collect();
         let rules = || vms.iter().filter_map(|vm| vm.memory_budget.as_ref());
-        let mut all = self.timing.vms.iter().filter_map(|vm| vm.memory_budget.as_ref());
+        let mut all = self.system.guests().iter().filter_map(|vm| vm.memory_budget.as_ref());
         if all.any(MemoryBudget::overcommits) {
             return;
         }
@@ -61,7 +61,7 @@ impl Checker<'_> {
 
     /// Suggests how to bring the budgets of these VMs below saturation, by changing only that of
     /// the last VM if this is enough.
-    fn to_fit(&self, vms: &[&TimedVm], saturation: &Saturation, most: u64) -> String {
+    fn to_fit(&self, vms: &[&Vm], saturation: &Saturation, most: u64) -> String {
         let all = format!(
             "lower them, and `max` where `adjust` has one, until they are at most {most} lines in \
              {} together, where a budget of a longer period counts whole",
@@ -70,12 +70,12 @@ impl Checker<'_> {
         let Some((last, others)) = vms.split_last() else { return all };
         // The analysis assumes that a budget can be spent in one burst, and that a compensated VM
         // can spend the budget of its whole window.
-        let counted = |vm: &TimedVm| {
+        let counted = |vm: &Vm| {
             let bandwidth = vm.memory_budget.as_ref()?;
             let (_, budget, period) = bandwidth.settable_refills()?;
             let periods = saturation.period.0.div_ceil(period.0.max(1));
             let times = periods.saturating_mul(bandwidth.window.unwrap_or(1).into());
-            let overshoot = self.timing.overshoot(vm, period).filter(|_| !bandwidth.keys.debt);
+            let overshoot = self.system.overshoot(vm, period).filter(|_| !bandwidth.keys.debt);
             let beyond = overshoot.unwrap_or_default().saturating_mul(vm.cpus.len().max(1) as u64);
             Some((budget, times, beyond.saturating_mul(periods).0))
         };
@@ -111,7 +111,7 @@ impl Checker<'_> {
     pub(super) fn unkept(
         &self,
         saturation: &Saturation,
-        vm: &TimedVm,
+        vm: &Vm,
         bandwidth: &MemoryBudget,
         events: &[CounterEvent],
     ) -> Option<Fault> {
@@ -123,7 +123,7 @@ impl Checker<'_> {
             );
             let help = format!("write a period of at least \"{least}\"");
             let place = bandwidth.place_of(bandwidth.keys.period.as_ref());
-            return Some(self.timing.fault(Code::BudgetPeriod, &place, message, help));
+            return Some(self.system.fault(Code::BudgetPeriod, &place, message, help));
         }
         if bandwidth.keys.debt {
             return None;
@@ -150,7 +150,7 @@ impl Checker<'_> {
                 saturation.min_accesses
             );
             let help = format!("write at least {}{key}", enough.div_ceil(bandwidth.share.max(1)));
-            return Some(self.timing.fault(Code::BudgetTooSmall, &place, message, help));
+            return Some(self.system.fault(Code::BudgetTooSmall, &place, message, help));
         }
         None
     }
@@ -160,7 +160,7 @@ impl Checker<'_> {
     pub(super) fn coarse_poll(
         &self,
         platform: &Platform,
-        vm: &TimedVm,
+        vm: &Vm,
         bandwidth: &MemoryBudget,
     ) -> Option<Fault> {
         let poll = bandwidth.keys.poll.as_ref()?;
@@ -173,6 +173,6 @@ impl Checker<'_> {
             poll.value
         );
         let help = format!("write at most \"{most}\"");
-        Some(self.timing.fault(Code::BudgetPoll, &FilePlace(poll.span.clone()), message, help))
+        Some(self.system.fault(Code::BudgetPoll, &FilePlace(poll.span.clone()), message, help))
     }
 }

@@ -5,7 +5,7 @@ use super::checker::Checker;
 use crate::diagnostics::Code;
 use crate::fault::FilePlace;
 use crate::object::Object;
-use crate::timing::vm::TimedVm;
+use crate::vm::Vm;
 use weir_abi::regulation::{NO_VM, Regulation};
 use weir_abi::{MAX_CORES, regulation};
 use weir_budget::Refused;
@@ -14,10 +14,10 @@ use weir_units::Nanos;
 impl Checker<'_> {
     /// Checks the regulation of all VMs together.
     pub(super) fn shared(&mut self, all: &[Regulation]) {
-        let cores: Vec<Vec<u8>> = self.timing.vms.iter().map(cores).collect();
+        let cores: Vec<Vec<u8>> = self.system.guests().iter().map(cores).collect();
         let of = |index: usize| Some((all.get(index)?, cores.get(index)?.as_slice()));
-        let mut domain: Option<(&TimedVm, &Regulation)> = None;
-        for (index, (vm, regulation)) in self.timing.vms.iter().zip(all).enumerate() {
+        let mut domain: Option<(&Vm, &Regulation)> = None;
+        for (index, (vm, regulation)) in self.system.guests().iter().zip(all).enumerate() {
             let Some(bandwidth) = vm.memory_budget.as_ref().filter(|_| regulation.is_on()) else {
                 continue;
             };
@@ -44,7 +44,7 @@ impl Checker<'_> {
                 self.fault(Code::BudgetEvent, &budget, message, help);
             }
             if regulation.kind == regulation::COMPENSATION
-                && let Some(critical) = self.timing.vms.get(usize::from(regulation.critical))
+                && let Some(critical) = self.system.guests().get(usize::from(regulation.critical))
                 && let Some(its) = critical.memory_budget.as_ref().filter(|its| its.is_staggered())
                 && critical.name != vm.name
             {
@@ -99,7 +99,7 @@ impl Checker<'_> {
         of: impl Fn(usize) -> Option<(&'r Regulation, &'r [u8])> + Copy,
         index: usize,
     ) -> Option<Refused> {
-        let vcpus = self.timing.vms.get(index).map_or(0, |vm| vm.cpus.len());
+        let vcpus = self.system.guests().get(index).map_or(0, |vm| vm.cpus.len());
         let mut settings =
             (0..vcpus).filter_map(|vcpu| regulation::setting(of, index, vcpu, self.cores));
         settings.find_map(|setting| setting.check().err())
@@ -107,7 +107,7 @@ impl Checker<'_> {
 
     /// Checks that VM `index` can be regulated with each budget that another VM may set.
     fn adjusted(&mut self, index: usize, all: &[Regulation], cores: &[Vec<u8>]) {
-        let (Some(vm), Some(regulation)) = (self.timing.vms.get(index), all.get(index)) else {
+        let (Some(vm), Some(regulation)) = (self.system.guests().get(index), all.get(index)) else {
             return;
         };
         let bandwidth = vm.memory_budget.as_ref().filter(|_| regulation.setter != NO_VM);
@@ -136,6 +136,6 @@ impl Checker<'_> {
 }
 
 /// Returns the core of each vCPU.
-fn cores(vm: &TimedVm) -> Vec<u8> {
-    vm.cpus.iter().take(MAX_CORES).map(|core| *core as u8).collect()
+fn cores(vm: &Vm) -> Vec<u8> {
+    vm.cpus.iter().take(MAX_CORES).map(|core| core.0).collect()
 }

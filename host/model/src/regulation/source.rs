@@ -8,7 +8,7 @@ use crate::fault::FilePlace;
 use crate::keys::memory_budget::Source;
 use crate::platform::Platform;
 use crate::timing::memory_budget::MemoryBudget;
-use crate::timing::vm::TimedVm;
+use crate::vm::Vm;
 use weir_abi::regulation;
 use weir_units::Nanos;
 
@@ -17,7 +17,7 @@ impl Checker<'_> {
     pub(super) fn source(
         &mut self,
         platform: &Platform,
-        vm: &TimedVm,
+        vm: &Vm,
         bandwidth: &MemoryBudget,
         events: &[CounterEvent],
     ) -> Option<Chosen> {

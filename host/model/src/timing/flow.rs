@@ -18,7 +18,7 @@ pub const DEFAULT_CHUNK: Bytes = Bytes(4096);
 pub struct Flow {
     /// Its name.
     pub name: String,
-    /// The VM that sends, a position in [`Timing::vms`](super::Timing::vms).
+    /// The VM that sends, a position in [`System::vms`](crate::System::vms).
     pub from: usize,
     /// The VMs that receive, at least one.
     pub to: Vec<usize>,

@@ -202,7 +202,7 @@ impl MemoryBudget {
 
     /// Reads the table of the VM that messages call `vm`, which has `vcpus` vCPUs as far as the
     /// file states.
-    pub(super) fn read(
+    pub(crate) fn read(
         At { value: keys, span }: &At<Keys>,
         vm: &str,
         vcpus: usize,

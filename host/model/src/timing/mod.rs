@@ -1,14 +1,11 @@
-//! A system file's values of time and bandwidth: flows, budgets, schedules, tasks. `weir
-//! analyze` and `weir plan` read this part alone, so a file without images or cores is good enough
-//! for them.
+//! The parts of a system that the analysis needs: flows, budgets, schedules, tasks. `weir analyze`
+//! and `weir plan` need no others, so a file without images or cores is good enough for them.
 
 pub(crate) mod engine;
-pub(crate) mod facts;
 pub(crate) mod flow;
 pub(crate) mod memory_budget;
-pub(crate) mod read;
 pub(crate) mod schedule;
-pub(crate) mod vm;
+pub(crate) mod task;
 pub(crate) mod workload;
 
 pub use crate::fault::FilePlace;
@@ -18,9 +15,8 @@ pub use crate::measured::{
     Sharing,
 };
 pub use engine::{Crossover, Movers, qos_bandwidth};
-pub use facts::Timing;
 pub use flow::{DEFAULT_CHUNK, DEFAULT_PORT, DataPath, Dma, Flow, PathSource};
 pub use memory_budget::MemoryBudget;
 pub use schedule::{Class, Entity, Schedule, SharedCore, TimedLine};
-pub use vm::{Task, TimedVm};
+pub use task::Task;
 pub use workload::{Mode, Network, Transfers, Workload, WorkloadKind, WorkloadPhase};

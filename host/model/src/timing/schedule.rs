@@ -8,7 +8,7 @@ use weir_units::{IntId, Nanos};
 /// A schedulable entity of a shared core: a VM by its position, or the broker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Entity {
-    /// A position in [`Timing::vms`](super::Timing::vms).
+    /// A position in [`System::vms`](crate::System::vms).
     Vm(usize),
     /// The broker.
     Broker,

@@ -109,7 +109,7 @@ fn place<T>(key: Option<&At<T>>) -> Option<&Range<usize>> {
 
 impl Reader<'_> {
     /// The workload of the VM that messages call `vm`.
-    pub(super) fn workload(&mut self, raw: &At<Keys>, vm: &str) -> Workload {
+    pub(crate) fn workload(&mut self, raw: &At<Keys>, vm: &str) -> Workload {
         let At { value: keys, span } = raw;
         let (kind, name) = (keys.kind, keys.kind.name());
         let mut wrong = |place: &Range<usize>, what: String, help: &str| {

@@ -79,9 +79,9 @@ fn a_table_has_the_movers_of_its_run() {
     let keys = |measured: &MeasuredOverheads| {
         let text = measured.to_toml(&named(&origin, None));
         let file = SystemFile::parse("o.toml".as_ref(), &text, &Catalog::default());
-        let timing = file.unwrap_or_else(|faults| panic!("{text}{faults}")).timing().clone();
-        let known = |name| timing.overheads.iter().any(|step| step.name == name);
-        let rates = [timing.dma.copy_bandwidth, timing.dma.engine_bandwidth];
+        let system = file.unwrap_or_else(|faults| panic!("{text}{faults}")).system().clone();
+        let known = |name| system.overheads.iter().any(|step| step.name == name);
+        let rates = [system.dma.copy_bandwidth, system.dma.engine_bandwidth];
         (known("copy"), known("ip"), rates.map(|rate| rate.map(|rate| rate.0)))
     };
     let by_core = overheads(&[(4096, 1024), (1, 30)]);
@@ -221,11 +221,11 @@ fn what_is_written_is_read_again() {
     assert!(text.contains("flows = 2\nvms = 3\nlarger = { flows = 12, vms = 4, pp = 0"), "{text}");
     let file = SystemFile::parse("o.toml".as_ref(), &text, &Catalog::default());
     let file = file.expect("overheads");
-    let timing = file.timing();
-    assert_eq!(timing.overheads.len(), Phase::ALL.len() - 3);
-    assert_eq!(timing.tables[0].origin, Some(origin));
-    let named = |name| timing.overheads.iter().find(|one| one.name == name).expect("a phase");
+    let system = file.system();
+    assert_eq!(system.overheads.len(), Phase::ALL.len() - 3);
+    assert_eq!(system.tables[0].origin, Some(origin));
+    let named = |name| system.overheads.iter().find(|one| one.name == name).expect("a phase");
     assert_eq!((named("pd").min.0, named("pd").max.0), (80, 100));
     assert_eq!((named("copy").min.0, named("copy").max.0), (80, 130));
-    assert_eq!(timing.dma.copy_bandwidth.map(|rate| rate.0), Some(4_000_000_000));
+    assert_eq!(system.dma.copy_bandwidth.map(|rate| rate.0), Some(4_000_000_000));
 }

@@ -120,22 +120,27 @@ fn vm(name: &str, n: &mut Numbers) -> VmRun {
             max_ns: n.next(),
             finding: Finding::not_judged(n.text()),
         }],
-        tasks: vec![TaskFinding {
-            name: n.text(),
-            deadline_ns: n.next(),
-            activations: Some(n.next()),
-            misses: Some(n.next()),
-            bound_ns: Some(n.next()),
-            observed_max_ns: Some(n.next()),
-            max_activation: Some(n.next()),
-            missed: vec![MissedActivation {
-                activation: n.next(),
-                release_ns: n.next(),
-                response_ns: n.next(),
-                skipped: n.next() as u32,
-            }],
-            finding: Finding::holds(),
+        tasks: vec![task(n)],
+    }
+}
+
+/// Without `..Default::default()`, for the same reason.
+fn task(n: &mut Numbers) -> TaskFinding {
+    TaskFinding {
+        name: n.text(),
+        deadline_ns: n.next(),
+        activations: Some(n.next()),
+        misses: Some(n.next()),
+        bound_ns: Some(n.next()),
+        observed_max_ns: Some(n.next()),
+        max_activation: Some(n.next()),
+        missed: vec![MissedActivation {
+            activation: n.next(),
+            release_ns: n.next(),
+            response_ns: n.next(),
+            skipped: n.next() as u32,
         }],
+        finding: Finding::holds(),
     }
 }
 

@@ -8,7 +8,7 @@ use weir_model::{
     ImageSource, MapOwner, Placement, System, Vm,
     platform::RamRange,
     shares,
-    timing::{DEFAULT_PORT, Entity, Schedule, SharedCore, TimedVm},
+    timing::{DEFAULT_PORT, Entity, Schedule, SharedCore},
 };
 use weir_units::Nanos;
 
@@ -16,13 +16,12 @@ impl SystemPlan {
     /// Returns the plan of a system with this memory map.
     #[must_use]
     pub fn of(system: &System, placement: &Placement) -> Self {
-        let timed = |vm: &Vm| system.timing.vms.iter().find(|timed| timed.name == vm.name);
         Self {
             system: weir_image::name(system),
-            platform: system.platform.name.clone(),
-            vms: system.vms.iter().map(|vm| planned_vm(vm, timed(vm))).collect(),
+            platform: system.platform().name.clone(),
+            vms: system.vms.iter().map(planned_vm).collect(),
             cores: cores(system),
-            ram_bytes: system.platform.ram().map(|ram| ram.size.0).sum(),
+            ram_bytes: system.platform().ram().map(|ram| ram.size.0).sum(),
             memory: memory(system, placement),
             flows: flows(system),
             devices: devices(system),
@@ -41,9 +40,8 @@ fn source(source: &ImageSource) -> String {
     }
 }
 
-fn planned_vm(vm: &Vm, timed: Option<&TimedVm>) -> PlannedVm {
-    let budget = timed.and_then(|timed| timed.memory_budget.as_ref()?.budget);
-    let tasks = timed.into_iter().flat_map(|timed| &timed.tasks);
+fn planned_vm(vm: &Vm) -> PlannedVm {
+    let budget = vm.memory_budget.as_ref().and_then(|asked| asked.budget);
     PlannedVm {
         name: vm.name.clone(),
         cores: vm.cpus.iter().map(|core| core.0).collect(),
@@ -55,7 +53,9 @@ fn planned_vm(vm: &Vm, timed: Option<&TimedVm>) -> PlannedVm {
             .collect(),
         arguments: vm.image.args().to_owned(),
         budget: budget.map(|(accesses, period)| PlannedBudget { accesses, period_ns: period.0 }),
-        tasks: tasks
+        tasks: vm
+            .tasks
+            .iter()
             .map(|task| PlannedTask {
                 name: task.name.clone(),
                 wcet_ns: task.wcet.0,
@@ -70,7 +70,7 @@ fn cores(system: &System) -> Vec<PlannedCore> {
     let mut ids: Vec<u8> = system.vms.iter().flat_map(|vm| &vm.cpus).map(|core| core.0).collect();
     ids.sort_unstable();
     ids.dedup();
-    let core = |id: u8| match system.timing.cores.iter().find(|core| core.id == u64::from(id)) {
+    let core = |id: u8| match system.cores.iter().find(|core| core.id == u64::from(id)) {
         Some(core) => shared_core(id, core, system),
         None => PlannedCore {
             core: id,
@@ -93,7 +93,7 @@ fn share(vm: String, start: Nanos, length: Nanos, period: Option<Nanos>) -> Plan
 }
 
 fn shared_core(id: u8, core: &SharedCore, system: &System) -> PlannedCore {
-    let name = |entity: &Entity| entity.name(&system.timing).to_owned();
+    let name = |entity: &Entity| entity.name(system).to_owned();
     let behind = |shares: &mut Vec<PlannedShare>, entity: &Entity, length: Nanos, period| {
         let start = shares.last().map_or(0, |last| last.start_ns + last.length_ns);
         shares.push(share(name(entity), Nanos(start), length, period));
@@ -127,7 +127,7 @@ fn shared_core(id: u8, core: &SharedCore, system: &System) -> PlannedCore {
 
 fn memory(system: &System, placement: &Placement) -> Vec<PlannedArea> {
     let is_in = |ram: RamRange, at: u64| (ram.base.0..ram.base.0 + ram.size.0).contains(&at);
-    let is_ram = |at: u64| system.platform.ram().any(|ram| is_in(ram, at));
+    let is_ram = |at: u64| system.platform().ram().any(|ram| is_in(ram, at));
     let ram = placement.rows.iter().filter(|row| is_ram(row.address.0));
     ram.map(|row| PlannedArea {
         address: row.address.0,
@@ -143,7 +143,7 @@ fn memory(system: &System, placement: &Placement) -> Vec<PlannedArea> {
 }
 
 fn flows(system: &System) -> Vec<PlannedFlow> {
-    let flows = system.timing.flows.iter().enumerate().filter(|_| system.has_flows());
+    let flows = system.flows.iter().enumerate().filter(|_| system.has_flows());
     let flow = |(index, flow): (usize, &weir_model::timing::Flow)| {
         let port = flow.port.unwrap_or(DEFAULT_PORT);
         let address = format!("{}:{port}", system.destination(index));
@@ -158,7 +158,7 @@ fn flows(system: &System) -> Vec<PlannedFlow> {
             period_ns: flow.period.map(|period| period.0),
             deadline_ns: flow.deadline.map(|deadline| deadline.0),
         };
-        let to = system.timing.flows.get(index).map_or(&[][..], |flow| &flow.to);
+        let to = system.flows.get(index).map_or(&[][..], |flow| &flow.to);
         to.iter().copied().map(planned).collect::<Vec<_>>()
     };
     flows.flat_map(flow).collect()

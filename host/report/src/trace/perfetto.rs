@@ -197,7 +197,8 @@ impl<'a, W: Write> PerfettoEvents<'a, W> {
             | RecordKind::VmStop
             | RecordKind::VmFault
             | RecordKind::VmRestart
-            | RecordKind::VcpuOn => self.instant(on_vcpu, record)?,
+            | RecordKind::VcpuOn
+            | RecordKind::PacketTaken => self.instant(on_vcpu, record)?,
             RecordKind::Interrupt
             | RecordKind::LineDeferred
             | RecordKind::LinePreempted
@@ -222,7 +223,6 @@ impl<'a, W: Write> PerfettoEvents<'a, W> {
                     self.arrow(receiver, record, "f")?;
                 }
             }
-            RecordKind::PacketTaken => self.instant(on_vcpu, record)?,
         }
         Ok(())
     }

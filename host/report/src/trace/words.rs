@@ -74,7 +74,7 @@ pub fn numbers(record: &Record, packet: Option<u64>, facts: &TraceFacts) -> Stri
             ("accesses", Some(accesses)) if accesses == Accesses::All.name() => {}
             ("cause" | "fault", Some(text)) => words.push(text),
             (field, Some(text)) => words.push(format!("{field} {text}")),
-            ("syndrome", None) if value == 0 => {}
+            ("syndrome" | "skipped", None) if value == 0 => {}
             ("syndrome" | "address", None) => words.push(format!("{field} {value:#x}")),
             ("phases", None) => {
                 let phases = phases(record, facts);
@@ -89,7 +89,6 @@ pub fn numbers(record: &Record, packet: Option<u64>, facts: &TraceFacts) -> Stri
             }
             ("latency", None) => words.push(format!("{field} {value} ns")),
             ("age", None) => words.push(format!("{field} {} ns", in_ns(value, facts))),
-            ("skipped", None) if value == 0 => {}
             ("task" | "section", None) => words.push(MarkName(value).to_string()),
             ("budget" | "was", None) if place == 2 && value == MOST_OTHER => {
                 words.push(format!("{field} {value} or more"));

@@ -20,12 +20,12 @@ use weir_model::{BROKER, Catalog, SystemFile, timing::Flow};
 fn flows(run: &Path, facts: &TraceFacts) -> Flows {
     let file = SystemFile::load(&run.join(SYSTEM), &Catalog::default());
     let Ok(file) = file else { return Flows::new() };
-    let timing = file.timing();
+    let system = file.system();
     let place = |vm: &usize| {
-        let name = &timing.vms.get(*vm)?.name;
+        let name = &system.vms.get(*vm)?.name;
         facts.vms.iter().position(|vm| vm.name == *name)
     };
-    let flows = timing.flows.iter().flat_map(|flow| {
+    let flows = system.flows.iter().flat_map(|flow| {
         flow.to.iter().map(move |vm| Flow { to: place(vm).into_iter().collect(), ..flow.clone() })
     });
     (0..).zip(flows).collect()

@@ -6,12 +6,11 @@ use weir_trace::wire::{Regulator, WireEvent};
 
 /// Returns the limits by the system file, if the engine moves something.
 pub(crate) fn engine_of(system: &System) -> Option<EngineRun> {
-    system.engine_from()?;
-    let timing = &system.timing;
-    let qos = timing.qos_level();
+    system.moved_by_engine_from()?;
+    let qos = system.qos_level();
     Some(EngineRun {
-        name: timing.engine()?.name.clone(),
-        paced: timing.dma.bandwidth.map(|rate| rate.0),
+        name: system.engine()?.name.clone(),
+        paced: system.dma.bandwidth.map(|rate| rate.0),
         qos_level: qos.map(|(level, _)| level),
         qos_bandwidth: qos.map(|(_, most)| most.0),
         firmware: None,

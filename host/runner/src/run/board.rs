@@ -29,7 +29,7 @@ pub(super) fn run(
         ));
     }
     let bytes = super::image(system, options)?;
-    let origin = (system.path.as_path(), system.platform.name.as_str());
+    let origin = (system.path.as_path(), system.platform().name.as_str());
     let image = ExpectedImage::new(&bytes, options.image_file.as_deref(), origin)?;
     let image_id = image.id();
     let link = serial.open()?;
@@ -44,7 +44,7 @@ pub(super) fn run(
         console.note(&format!(
             "listening on {serial}: start {} on {} now, or reset the board",
             weir_image::name(system),
-            system.platform.name
+            system.platform().name
         ));
         // A board that already runs answers with its counters.
         link.ask_for_report();

@@ -120,7 +120,7 @@ fn run_in_qemu(system: &System, options: &RunOptions, console: &mut dyn Console)
     let needs_watch = needs_plugin(&system);
     let mut setup = setup::setup(&system, options)?;
     budgets::check_machine(&system)?;
-    let qemu = qemu::Program::find(environment, &system.platform)?;
+    let qemu = qemu::Program::find(environment, system.platform())?;
     let built = image(&system, options)?;
     replay.compare(&built)?;
     let mut clock = setup::clock(options, &system, environment)?;
@@ -131,11 +131,11 @@ fn run_in_qemu(system: &System, options: &RunOptions, console: &mut dyn Console)
     let record = RunRecord::create(environment, &system)?;
     let kernel = write_image(&record, &built, &system)?;
     let watch = watch(&system, options)?;
-    let ram = Arc::new(Ram::new(system.platform.ram_in_qemu(), setup.memory)?);
+    let ram = Arc::new(Ram::new(system.platform().ram_in_qemu(), setup.memory)?);
     let scratch = tempfile::tempdir().context(|| "make a directory")?;
-    setup.device_tree = setup::device_tree(&system.platform, scratch.path())?;
+    setup.device_tree = setup::device_tree(system.platform(), scratch.path())?;
     let prepare = |watch: &Watch| {
-        let gic_v2 = system.platform.is_gic_v2();
+        let gic_v2 = system.platform().is_gic_v2();
         watch.prepare(scratch.path(), &built, gic_v2, &ram, needs_watch)
     };
     let plugin = watch.as_ref().map(prepare).transpose()?;
@@ -222,7 +222,7 @@ fn watch(system: &System, options: &RunOptions) -> Result<Option<Watch>> {
 /// an ELF file where the machine starts.
 fn write_image(record: &RunRecord, built: &[u8], system: &System) -> Result<PathBuf> {
     record.write_file("system.img", built)?;
-    if !system.platform.starts_in_el3 {
+    if !system.platform().starts_in_el3 {
         return Ok(record.path("system.img"));
     }
     record.write_file("system.elf", &Format::Elf.wrap(built.to_vec(), system)?)?;
@@ -234,7 +234,7 @@ fn image(system: &System, options: &RunOptions) -> Result<Vec<u8>> {
     if let Some(path) = &options.image_file {
         let image =
             weir_model::read_regular(path).context(|| format!("read {}", path.display()))?;
-        image_board::check(path, &image, &system.platform.name)?;
+        image_board::check(path, &image, &system.platform().name)?;
         return Ok(image);
     }
     let RunOptions { no_build, all_parts, .. } = *options;

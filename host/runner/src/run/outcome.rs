@@ -26,7 +26,7 @@ pub(super) fn judge_report(
     trace: Option<PathBuf>,
 ) -> Result {
     let tasks = judge::tasks(system);
-    let is_shared = !system.timing.cores.is_empty();
+    let is_shared = !system.cores.is_empty();
     let has_rules = |vm: &VmRun| !(vm.budgets.is_empty() && vm.interrupts.is_empty());
     let is_judged = !tasks.is_empty() || report.vms.iter().any(has_rules);
     let needs_trace = is_shared || is_judged || !report.flows.is_empty();
@@ -59,7 +59,7 @@ fn clock(options: &RunOptions) -> Clock {
 
 /// Returns what the verdicts on a run rest on, as `weir analyze` has it in `assumed`.
 pub(super) fn assumed(system: &System) -> Vec<String> {
-    let sources = system.timing.memory_sources();
+    let sources = system.memory_sources();
     sources
         .into_iter()
         .chain(system.not_enforced().into_iter().map(|fault| fault.message))

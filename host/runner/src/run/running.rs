@@ -150,7 +150,7 @@ impl<'a> Running<'a> {
         let vcpus = vms.iter().map(|vm| vm.vcpus.len()).sum();
         let plan = SessionPlan {
             system: name(system),
-            platform: system.platform.name.clone(),
+            platform: system.platform().name.clone(),
             vms,
             flows: start::flows(system, &options.bounds),
             engine: engine_of(system),
@@ -170,7 +170,7 @@ impl<'a> Running<'a> {
             console.listening(record.directory(), &left)?;
         }
         let session = Session::new(plan);
-        let stays_on = system.platform.stays_on || matches!(peer, Peer::Board(..));
+        let stays_on = system.platform().stays_on || matches!(peer, Peer::Board(..));
         Ok(Self {
             options,
             names,

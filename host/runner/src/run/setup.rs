@@ -67,7 +67,7 @@ pub(crate) fn adapted(system: &System, options: &RunOptions) -> System {
 
 /// Returns QEMU's machine, with an SMMU if a VM has PCI functions.
 fn machine(system: &System, plain: &str) -> String {
-    let smmu = system.platform.smmu.as_ref().and_then(|smmu| smmu.machine.as_deref());
+    let smmu = system.platform().smmu.as_ref().and_then(|smmu| smmu.machine.as_deref());
     match smmu {
         Some(smmu) if system.vms.iter().any(|vm| !vm.functions.is_empty()) => {
             format!("{plain},{smmu}")
@@ -79,7 +79,7 @@ fn machine(system: &System, plain: &str) -> String {
 /// Returns the cores that no image of `system` starts from the board's spin table. An image file
 /// can be of another system.
 fn parked(system: &System, options: &RunOptions) -> Option<Parked> {
-    let platform = &system.platform;
+    let platform = system.platform();
     // Without firmware weir's code of EL3 has the rest of the table's page.
     if platform.starts_in_el3 || options.image_file.is_some() {
         return None;
@@ -92,7 +92,7 @@ fn parked(system: &System, options: &RunOptions) -> Option<Parked> {
 
 /// Returns the setup of QEMU.
 pub(super) fn setup(system: &System, options: &RunOptions) -> Result<MachineSetup> {
-    let platform = &system.platform;
+    let platform = system.platform();
     let qemu = platform.qemu.as_ref().ok_or_else(|| {
         Failure::call(format!(
             "QEMU has no machine for {}: build the image with `weir build`, start it on the board, \
@@ -130,7 +130,7 @@ pub(super) fn device_tree(platform: &Platform, directory: &Path) -> Result<Optio
 /// another number of banks and the system divides none.
 fn banks(system: &System, board: &str) -> Result<Vec<u64>> {
     let refuse = |error: String| {
-        Failure::call(format!("--memory {board} does not fit {}: {error}", system.platform.name))
+        Failure::call(format!("--memory {board} does not fit {}: {error}", system.platform().name))
     };
     let memory = MemoryModel::find(board).map_err(|error| refuse(error.to_string()))?;
     let masks = system.division.geometry.banks.into_iter();

@@ -64,7 +64,7 @@ impl Simulation {
     ) -> Result<Self, SimulationError> {
         let placement = place_all(system, &sizes(system))
             .map_err(|faults| SimulationError(faults.to_string()))?;
-        let memory = MemoryModel::find_with(memory.unwrap_or(&system.platform.name), values)
+        let memory = MemoryModel::find_with(memory.unwrap_or(&system.platform().name), values)
             .map_err(|error| SimulationError(error.to_string()))?;
         let board = SimulatedBoard::new(system, &placement, &memory)?;
         if !board.has_flows() && (0..board.len()).all(|vm| !board.works(vm)) {
@@ -77,7 +77,7 @@ impl Simulation {
                 flows.unwrap_or_default()
             )));
         }
-        Ok(Self { board, span, bounds: end_to_end(&system.timing, Effort::default()).of })
+        Ok(Self { board, span, bounds: end_to_end(system, Effort::default()).of })
     }
 
     /// Simulates a variant of the board.

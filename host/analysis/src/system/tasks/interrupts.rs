@@ -11,7 +11,7 @@ use crate::{
     verdict::{Missing, Verdict},
 };
 use weir_model::{
-    Timing,
+    System,
     timing::{Class, Entity, SharedCore, TimedLine},
 };
 
@@ -24,9 +24,9 @@ enum Late {
 }
 
 /// Judges the deadline of an interrupt: from its arrival until its VM has the core.
-pub(super) fn interrupt_of(timing: &Timing, line: &TimedLine, time: &mut TimeReport) {
-    let (Some(deadline), Some(vm)) = (line.deadline, timing.vms.get(line.vm)) else { return };
-    let (wait, late) = match wait_for_core(timing, line, deadline) {
+pub(super) fn interrupt_of(system: &System, line: &TimedLine, time: &mut TimeReport) {
+    let (Some(deadline), Some(vm)) = (line.deadline, system.guests().get(line.vm)) else { return };
+    let (wait, late) = match wait_for_core(system, line, deadline) {
         Ok(wait) => (Some(wait), None),
         Err((wait, late)) => (wait, Some(late)),
     };
@@ -35,7 +35,7 @@ pub(super) fn interrupt_of(timing: &Timing, line: &TimedLine, time: &mut TimeRep
             if line.admission.is_some() {
                 time.notes.push(format!(
                     "{}: keeps its deadline while it comes no more often than its `rate`",
-                    timing.interrupt(line)
+                    system.interrupt(line)
                 ));
             }
             Verdict::Holds
@@ -45,8 +45,8 @@ pub(super) fn interrupt_of(timing: &Timing, line: &TimedLine, time: &mut TimeRep
             Verdict::NotJudged
         }
         Some(Late::Refuted(reason, suggestion)) => {
-            let reason = format!("{}: {reason}", timing.interrupt(line));
-            time.refute(timing, &line.place, reason, Some(suggestion));
+            let reason = format!("{}: {reason}", system.interrupt(line));
+            time.refute(system, &line.place, reason, Some(suggestion));
             Verdict::DoesNotHold
         }
     };
@@ -67,30 +67,30 @@ pub(super) fn interrupt_of(timing: &Timing, line: &TimedLine, time: &mut TimeRep
 ///
 /// Why the wait may exceed the deadline, with the bound if there is one.
 fn wait_for_core(
-    timing: &Timing,
+    system: &System,
     line: &TimedLine,
     deadline: Nanos,
 ) -> Result<u64, (Option<u64>, Late)> {
-    let (vm, entity) = (&timing.vms[line.vm], Entity::Vm(line.vm));
+    let (vm, entity) = (&system.guests()[line.vm], Entity::Vm(line.vm));
     let open = |reason: &str, supply: &str| {
         Late::Open(Missing {
-            what: format!("{}: its deadline, as {reason}", timing.interrupt(line)),
+            what: format!("{}: its deadline, as {reason}", system.interrupt(line)),
             supply: supply.to_owned(),
         })
     };
     let its = |core: &&SharedCore| runs(&core.schedule, entity);
-    let mut cores: Vec<_> = vm.cpus.iter().copied().map(Some).collect();
+    let mut cores: Vec<_> = vm.cpus.iter().map(|core| Some(u64::from(core.0))).collect();
     if cores.is_empty() {
-        cores.extend(timing.cores.iter().filter(its).map(|core| Some(core.id)));
+        cores.extend(system.cores.iter().filter(its).map(|core| Some(core.id)));
     }
     if cores.is_empty() {
         cores.push(None);
     }
     let mut longest = 0;
     for core in cores {
-        let shared = timing.cores.iter().filter(its).find(|shared| Some(shared.id) == core);
-        let sharing = shared.and_then(|shared| timing.sharing(shared)).unwrap_or_default();
-        let cost = cost_of(timing, line, sharing.interrupt.0).unwrap_or(0);
+        let shared = system.cores.iter().filter(its).find(|shared| Some(shared.id) == core);
+        let sharing = shared.and_then(|shared| system.sharing(shared)).unwrap_or_default();
+        let cost = cost_of(system, line, sharing.interrupt.0).unwrap_or(0);
         if cost > deadline.0 {
             let reason = format!("takes {} itself, its deadline is {deadline}", Nanos(cost));
             let suggestion = format!("write a `deadline` of more than {}", Nanos(cost));
@@ -100,16 +100,16 @@ fn wait_for_core(
             let reason = "only interrupts of devices of one VM alone are analyzed";
             return Err((None, open(reason, "take its `class` or the `deadline` out")));
         }
-        if let Some(other) = cause::unlimited(timing, entity, shared) {
+        if let Some(other) = cause::unlimited(system, entity, shared) {
             let reason = format!("interrupt {} on its core has no `rate`", other.name);
             return Err((None, open(&reason, "add `rate` to that [[irq]]")));
         }
         let budget = vm.memory_budget.as_ref().is_some_and(|asked| asked.budget.is_some());
-        if budget && own::unspent(timing, vm) == 0 {
+        if budget && own::unspent(system, vm) == 0 {
             let reason = "the VM's own memory budget may suspend it";
             return Err((None, open(reason, "take the budget or the `deadline` out")));
         }
-        let supply = supply_for(timing, (line.vm, core), shared, closest_polling(timing, entity))
+        let supply = supply_for(system, (line.vm, core), shared, closest_polling(system, entity))
             .map_err(|fault| {
             let supply = fault.help.as_deref().unwrap_or("correct the schedule");
             (None, open(&fault.message, supply))
@@ -119,7 +119,7 @@ fn wait_for_core(
         let moment = Task { wcet, period, accesses: Some(0), ..Task::default() };
         let wait = response_times(&[moment], &supply, None, None);
         let Some(wait) = wait.first().copied().flatten() else {
-            let cause = shared.and_then(|core| cause::nothing_guaranteed(timing, core, entity));
+            let cause = shared.and_then(|core| cause::nothing_guaranteed(system, core, entity));
             let (reason, suggestion) = cause.map_or_else(
                 || ("interrupts take its core".to_owned(), "write lower `rate`s".to_owned()),
                 |cause| (cause.reason, cause.suggestion),

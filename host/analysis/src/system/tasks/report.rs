@@ -6,8 +6,8 @@ use crate::verdict::{Judgement, Missing, Verdict};
 use schemars::JsonSchema;
 use serde::Serialize;
 use weir_model::{
-    Code, Fault, Timing,
-    timing::{FilePlace, Task, TimedVm},
+    Code, Fault, System, Vm,
+    timing::{FilePlace, Task},
 };
 
 /// The suggestion for a late task that has no other one.
@@ -84,7 +84,7 @@ pub struct TaskBound {
 }
 
 impl TaskBound {
-    pub(super) fn new(vm: &TimedVm, task: &Task, response: Option<Nanos>, is_open: bool) -> Self {
+    pub(super) fn new(vm: &Vm, task: &Task, response: Option<Nanos>, is_open: bool) -> Self {
         let verdict = match response {
             Some(response) if response <= task.deadline && is_open => Verdict::NotJudged,
             response => Verdict::of(response.is_some_and(|response| response <= task.deadline)),
@@ -140,12 +140,12 @@ impl TimeReport {
 
     pub(super) fn refute(
         &mut self,
-        timing: &Timing,
+        system: &System,
         place: &FilePlace,
         reason: String,
         suggestion: Option<String>,
     ) {
         let suggestion = suggestion.unwrap_or_else(|| MORE_TIME.to_owned());
-        self.causes.push(timing.fault(Code::TaskDeadlineMissed, place, reason, suggestion));
+        self.causes.push(system.fault(Code::TaskDeadlineMissed, place, reason, suggestion));
     }
 }

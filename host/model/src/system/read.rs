@@ -2,27 +2,30 @@
 //! wrong type or is missing was reported by the walk; here the rules between values are checked,
 //! and names become positions.
 
-use super::facts::Timing;
-use super::flow::{DataPath, Dma, Flow, PathSource};
-use super::memory_budget::MemoryBudget;
-use super::schedule::{Entity, Schedule, SharedCore, TimedLine};
-use super::vm::{Task, TimedVm};
+use super::{Hypervisor, System};
+use crate::coloring::division::Division;
 use crate::diagnostics::Code;
 use crate::document::Reader;
 use crate::fault::{Faults, File, FilePlace};
-use crate::keys::system::{Devices, System, Vm};
-use crate::keys::timing as raw;
+use crate::keys::system as raw;
+use crate::keys::system::Devices;
+use crate::keys::timing as keys;
 use crate::keys::timing::ScheduleKind;
 use crate::measured::{OverheadTable, OverheadValues, Saturation};
 use crate::object::Object;
 use crate::shape::suggestion;
 use crate::table::At;
-use crate::vm::BROKER;
-use std::{collections::HashMap, ops::Range, sync::Arc};
-use weir_units::Nanos;
+use crate::timing::flow::{DataPath, Dma, Flow, PathSource};
+use crate::timing::memory_budget::MemoryBudget;
+use crate::timing::schedule::{Entity, Schedule, SharedCore, TimedLine};
+use crate::timing::task::Task;
+use crate::vm::{BROKER, DEFAULT_RAM, RamPiece, Vm};
+use std::{collections::HashMap, ops::Range, path::PathBuf, sync::Arc};
+use weir_paging::classes::Geometry;
+use weir_units::{CoreId, Ipa, Nanos};
 
 /// The values of time and bandwidth of a system file.
-pub(crate) fn system(raw: &System, file: &File, faults: &mut Faults) -> Timing {
+pub(crate) fn system(raw: &raw::System, file: &File, faults: &mut Faults) -> System {
     let mut reader = SystemReader {
         reader: Reader { file, faults },
         vms: Vec::new(),
@@ -52,9 +55,14 @@ pub(crate) fn system(raw: &System, file: &File, faults: &mut Faults) -> Timing {
     let (cores, unread) = reader.cores(&raw.core);
     let lines = reader.lines(&raw.irq);
     let measured = raw.broker.overheads.as_ref();
-    Timing {
+    System {
+        path: PathBuf::from(file.name()),
         platform: None,
+        hypervisor: Hypervisor { console_core: CoreId(0), heartbeat: None, observed: false },
+        guests: reader.vms.len(),
         vms: reader.vms,
+        division: Division::none(Geometry::NONE, None, 0),
+        regulations: Vec::new(),
         flows,
         dma,
         overheads,
@@ -63,16 +71,18 @@ pub(crate) fn system(raw: &System, file: &File, faults: &mut Faults) -> Timing {
         cores,
         unread,
         lines,
-        broker: reader.broker,
+        broker_core: reader.broker,
         has_switch: raw.vms().iter().any(|vm| vm.net.is_some()),
         measured: measured.map(|name| (name.value.clone(), FilePlace(name.span.clone()))),
+        is_complete: false,
         file: Arc::clone(file),
+        platform_span: raw.platform.as_ref().map_or(0..0, |name| name.span.clone()),
     }
 }
 
 struct SystemReader<'a> {
     reader: Reader<'a>,
-    vms: Vec<TimedVm>,
+    vms: Vec<Vm>,
     by_name: HashMap<String, usize>,
     /// Whether the file has no VMs, so that flows name them.
     open: bool,
@@ -81,23 +91,25 @@ struct SystemReader<'a> {
 }
 
 impl SystemReader<'_> {
-    fn vm(&mut self, raw: &At<Vm>) -> TimedVm {
+    fn vm(&mut self, raw: &At<raw::Vm>) -> Vm {
         let (title, name) = (raw.to_string(), raw.name.as_ref());
         let name = name.map_or("?".to_owned(), |name| name.value.clone());
-        let cpus = raw.cpus.iter().flat_map(|cpus| &cpus.value).map(|core| core.value);
-        let cpus: Vec<_> = cpus.collect();
+        let cpus = raw.cpus.iter().flat_map(|cpus| &cpus.value);
+        // The walk has refused other numbers.
+        let cpus: Vec<_> =
+            cpus.map(|core| CoreId(u8::try_from(core.value).unwrap_or(u8::MAX))).collect();
         let budget = raw.memory_budget.as_ref();
         let workload = raw.workload.as_ref();
-        TimedVm {
+        Vm {
             memory_budget: budget
                 .map(|budget| MemoryBudget::read(budget, &title, cpus.len(), &mut self.reader)),
             cpus,
-            memory: raw.memory.as_ref().and_then(|memory| memory.total()),
+            memory: raw.memory.as_ref().map_or_else(Vec::new, pieces),
             criticality: raw.criticality,
             working_set: raw.working_set,
             tasks: self.tasks(&raw.task, &name),
             workload: workload.map(|workload| self.reader.workload(workload, &title)),
-            devices: match raw.devices.as_ref().map(|devices| &devices.value) {
+            listed: match raw.devices.as_ref().map(|devices| &devices.value) {
                 Some(Devices::Rest) => None,
                 Some(Devices::List(names)) => {
                     Some(names.iter().map(|name| name.value.clone()).collect())
@@ -106,14 +118,13 @@ impl SystemReader<'_> {
             },
             built: raw.image.is_some(),
             has_port: raw.net.is_some(),
-            place: FilePlace(raw.span.clone()),
-            name,
+            ..Vm::named(&name, FilePlace(raw.span.clone()))
         }
     }
 
     /// The tasks of a VM. A run finds a task by its name in the lines of its VM, so each name is
     /// one task's.
-    fn tasks(&mut self, tasks: &[At<raw::Task>], vm: &str) -> Vec<Task> {
+    fn tasks(&mut self, tasks: &[At<keys::Task>], vm: &str) -> Vec<Task> {
         let mut names: HashMap<&str, &Range<usize>> = HashMap::new();
         for At { value: name, span } in tasks.iter().map(|task| &task.name) {
             let first = *names.entry(name).or_insert(span);
@@ -123,7 +134,7 @@ impl SystemReader<'_> {
                 self.reader.twice(Code::Twice, span, first, message, help);
             }
         }
-        let task = |task: &At<raw::Task>| Task {
+        let task = |task: &At<keys::Task>| Task {
             name: task.name.value.clone(),
             wcet: task.wcet,
             period: task.period,
@@ -144,20 +155,7 @@ impl SystemReader<'_> {
         }
         if self.open && !name.is_empty() {
             self.by_name.insert(name.value.clone(), self.vms.len());
-            self.vms.push(TimedVm {
-                name: name.value.clone(),
-                cpus: Vec::new(),
-                memory: None,
-                criticality: 0,
-                working_set: None,
-                memory_budget: None,
-                tasks: Vec::new(),
-                workload: None,
-                devices: Some(Vec::new()),
-                built: false,
-                has_port: false,
-                place: FilePlace(name.span.clone()),
-            });
+            self.vms.push(Vm::named(name, FilePlace(name.span.clone())));
             return Some(self.vms.len() - 1);
         }
         let help = suggestion(name, self.vms.iter().map(|vm| vm.name.as_str()));
@@ -166,7 +164,7 @@ impl SystemReader<'_> {
         None
     }
 
-    fn flows(&mut self, flows: &[At<raw::Flow>]) -> Vec<Flow> {
+    fn flows(&mut self, flows: &[At<keys::Flow>]) -> Vec<Flow> {
         let mut names: HashMap<&str, &Range<usize>> = HashMap::new();
         for At { value: name, span } in flows.iter().filter_map(|flow| flow.name.as_ref()) {
             let help = "write a name of letters, digits, `-` and the like, name = \"orders\"";
@@ -187,8 +185,8 @@ impl SystemReader<'_> {
         flows.iter().filter_map(|flow| self.flow(flow)).collect()
     }
 
-    fn flow(&mut self, At { value: flow, span }: &At<raw::Flow>) -> Option<Flow> {
-        let raw::Flow { size, period, best_effort, bandwidth, .. } = flow;
+    fn flow(&mut self, At { value: flow, span }: &At<keys::Flow>) -> Option<Flow> {
+        let keys::Flow { size, period, best_effort, bandwidth, .. } = flow;
         let name = flow.name.as_ref().map_or("?", |name| &name.value);
         let owner = Object::flow(name).to_string();
         let from = flow.from.as_ref();
@@ -282,10 +280,10 @@ impl SystemReader<'_> {
     }
 
     /// The shared cores, and those with faults in their schedules, which were reported.
-    fn cores(&mut self, cores: &[raw::Core]) -> (Vec<SharedCore>, Vec<Option<u64>>) {
+    fn cores(&mut self, cores: &[keys::Core]) -> (Vec<SharedCore>, Vec<Option<u64>>) {
         let mut seen: HashMap<u64, &Range<usize>> = HashMap::new();
         let (mut shared, mut unread) = (Vec::new(), Vec::new());
-        for raw::Core { id, schedule } in cores {
+        for keys::Core { id, schedule } in cores {
             let (Some(id), Some(schedule)) = (id, schedule) else {
                 unread.push(id.as_ref().map(|id| id.value));
                 continue;
@@ -310,7 +308,7 @@ impl SystemReader<'_> {
 
     fn schedule(
         &mut self,
-        At { value: raw, span }: &At<raw::Schedule>,
+        At { value: raw, span }: &At<keys::Schedule>,
         core: u64,
     ) -> Option<Schedule> {
         let (kind, round_robin) = (raw.kind.name(), ScheduleKind::RoundRobin);
@@ -340,7 +338,7 @@ impl SystemReader<'_> {
                     names.iter().map(|name| self.entity(core, name)).collect::<Option<Vec<_>>>()?
                 } else {
                     let vms = self.vms.iter().enumerate();
-                    let vms = vms.filter(|(_, vm)| vm.cpus.contains(&core));
+                    let vms = vms.filter(|(_, vm)| vm.is_on(core));
                     let broker = (self.broker == Some(core)).then_some(Entity::Broker);
                     vms.map(|(vm, _)| Entity::Vm(vm)).chain(broker).collect()
                 };
@@ -353,9 +351,14 @@ impl SystemReader<'_> {
         }
     }
 
-    fn time_table(&mut self, core: u64, frame: Nanos, given: &[At<raw::Slot>]) -> Option<Schedule> {
+    fn time_table(
+        &mut self,
+        core: u64,
+        frame: Nanos,
+        given: &[At<keys::Slot>],
+    ) -> Option<Schedule> {
         let mut slots: Vec<(Entity, Nanos, Nanos)> = Vec::new();
-        for At { value: raw::Slot { vm, start, length }, span } in given {
+        for At { value: keys::Slot { vm, start, length }, span } in given {
             let (start, length) = (*start, *length);
             let Some(entity) = self.entity(core, vm) else { continue };
             let before = slots.last().map_or(0, |(_, start, length)| start.0 + length.0);
@@ -385,9 +388,9 @@ impl SystemReader<'_> {
         (slots.len() == given.len()).then_some(Schedule::Table { frame, slots })
     }
 
-    fn servers(&mut self, core: u64, given: &[At<raw::Server>]) -> Option<Schedule> {
+    fn servers(&mut self, core: u64, given: &[At<keys::Server>]) -> Option<Schedule> {
         let mut servers = Vec::new();
-        for At { value: raw::Server { vm, budget, period }, span } in given {
+        for At { value: keys::Server { vm, budget, period }, span } in given {
             let entity = self.entity(core, vm)?;
             if budget > period {
                 let message = format!(
@@ -404,7 +407,7 @@ impl SystemReader<'_> {
         Some(Schedule::FixedPriority { servers })
     }
 
-    fn lines(&mut self, irqs: &[At<raw::Irq>]) -> Vec<TimedLine> {
+    fn lines(&mut self, irqs: &[At<keys::Irq>]) -> Vec<TimedLine> {
         let mut lines = Vec::new();
         for At { value: irq, span } in irqs {
             let name = &irq.line.0;
@@ -442,7 +445,21 @@ impl SystemReader<'_> {
     }
 }
 
-fn dma(At { value: raw, span }: &At<raw::Dma>) -> Dma {
+/// The pieces of a VM's RAM, of which no rule is checked; one without an address is at the usual one.
+fn pieces(memory: &At<raw::Memory>) -> Vec<RamPiece> {
+    match &memory.value {
+        raw::Memory::Size(size) => vec![RamPiece { base: Ipa(DEFAULT_RAM), size: *size }],
+        raw::Memory::Pieces(pieces) => {
+            let piece = |At { value: raw::Piece { base, size }, .. }: &At<raw::Piece>| RamPiece {
+                base: Ipa(base.value),
+                size: size.value,
+            };
+            pieces.iter().map(piece).collect()
+        }
+    }
+}
+
+fn dma(At { value: raw, span }: &At<keys::Dma>) -> Dma {
     Dma {
         bandwidth: raw.bandwidth,
         chunk: raw.chunk.as_ref().map(|chunk| chunk.value),

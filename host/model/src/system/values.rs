@@ -1,71 +1,40 @@
-//! A system file's values of time and bandwidth.
+//! Questions about the values of time and bandwidth of a system.
 
-use super::flow::{DataPath, Dma, Flow, PathSource};
-use super::schedule::{Class, Entity, SharedCore, TimedLine};
-use super::vm::TimedVm;
+use super::System;
 use crate::board::{BoardDevice, BoardIrq};
 use crate::diagnostics::Code;
-use crate::fault::{Fault, Faults, File, FilePlace, Location, locate};
-use crate::measured::{Overhead, OverheadTable, Saturation, Sharing};
+use crate::fault::{Fault, Faults, FilePlace, Location, locate};
+use crate::measured::{OverheadTable, Sharing};
 use crate::object::Object;
 use crate::pci;
 use crate::platform::{DmaEngine, Platform};
+use crate::timing::flow::{DataPath, Dma, PathSource};
+use crate::timing::schedule::{Class, Entity, SharedCore, TimedLine};
+use crate::vm::Vm;
 use weir_abi::schedule::MAX_RULES;
 use weir_units::{Bytes, BytesPerSec, IntId, Nanos};
-
-/// A file's values of time and bandwidth.
-#[derive(Clone, Debug)]
-pub struct Timing {
-    /// The board, if the file names one.
-    pub platform: Option<Platform>,
-    /// The VMs in the order of the file; without any, those that flows name.
-    pub vms: Vec<TimedVm>,
-    /// The flows.
-    pub flows: Vec<Flow>,
-    /// How their bytes are moved.
-    pub dma: Dma,
-    /// Overheads: the file's own before the platform's.
-    pub overheads: Vec<Overhead>,
-    /// The tables that `overheads` and the copy's bandwidth come from, the preferred one first.
-    pub tables: Vec<OverheadTable>,
-    /// The saturation of the memory: the file's own or the platform's.
-    pub saturation: Option<Saturation>,
-    /// Cores that VMs share.
-    pub cores: Vec<SharedCore>,
-    /// Cores with faults in their schedules; one without a number could be any.
-    pub(crate) unread: Vec<Option<u64>>,
-    /// Interrupts that take time on a shared core.
-    pub lines: Vec<TimedLine>,
-    /// The broker's core, if there are flows and `[broker]` sets it.
-    pub broker: Option<u64>,
-    /// Whether the broker also serves a switch.
-    pub has_switch: bool,
-    /// The file that `[broker] overheads` names.
-    pub(crate) measured: Option<(String, FilePlace)>,
-    pub(crate) file: File,
-}
 
 impl Entity {
     /// What to call it.
     #[must_use]
-    pub fn name(self, timing: &Timing) -> &str {
+    pub fn name(self, system: &System) -> &str {
         match self {
-            Self::Vm(vm) => timing.vms.get(vm).map_or("?", |vm| &vm.name),
+            Self::Vm(vm) => system.guests().get(vm).map_or("?", |vm| &vm.name),
             Self::Broker => "broker",
         }
     }
 
     /// What a message calls it.
     #[must_use]
-    pub fn title(self, timing: &Timing) -> String {
+    pub fn title(self, system: &System) -> String {
         match self {
-            Self::Vm(_) => Object::vm(self.name(timing)).to_string(),
+            Self::Vm(_) => Object::vm(self.name(system)).to_string(),
             Self::Broker => "the broker".to_owned(),
         }
     }
 }
 
-impl Timing {
+impl System {
     /// Takes another file's overheads, and the bandwidths measured with them, where this one has
     /// none.
     pub fn adopt(&mut self, measured: &Self) {
@@ -225,20 +194,20 @@ impl Timing {
 
     /// The interrupts of VM `vm`'s devices, as far as the platform knows the devices.
     fn lines_of(&self, vm: usize) -> Vec<IntId> {
-        let (Some(platform), Some(this)) = (&self.platform, self.vms.get(vm)) else {
+        let (Some(platform), Some(this)) = (&self.platform, self.guests().get(vm)) else {
             return Vec::new();
         };
-        let listed = |vm: &TimedVm| {
-            let names = vm.devices.iter().flatten();
+        let listed = |vm: &Vm| {
+            let names = vm.listed.iter().flatten();
             names.map(|name| platform.device_path(name).to_owned()).collect::<Vec<_>>()
         };
         let own = listed(this);
-        let others: Vec<_> = self.vms.iter().flat_map(listed).collect();
+        let others: Vec<_> = self.guests().iter().flat_map(listed).collect();
         let passable = |device: &BoardDevice| {
             platform.allow.iter().any(|name| device.compatible.contains(name))
         };
         let is_own = |device: &&BoardDevice| {
-            if this.devices.is_some() {
+            if this.listed.is_some() {
                 own.contains(&device.path)
             } else {
                 passable(device) && !others.contains(&device.path)
@@ -259,7 +228,7 @@ impl Timing {
     /// The same if the file lists its devices, and all of them are known. A VM without a device
     /// list and without an image may have any.
     pub(crate) fn known_lines(&self, vm: usize) -> Option<Vec<IntId>> {
-        let (platform, this) = (self.platform.as_ref()?, self.vms.get(vm)?);
+        let (platform, this) = (self.platform.as_ref()?, self.guests().get(vm)?);
         let is_known = |name: &String| {
             let Some(address) = name.strip_prefix(pci::PREFIX) else {
                 let path = platform.device_path(name);
@@ -267,8 +236,8 @@ impl Timing {
             };
             platform.pci.is_some() && pci::Address::parse(address).is_some()
         };
-        let is_listed = this.built || this.devices.as_ref().is_none_or(|names| !names.is_empty());
-        let known = is_listed && this.devices.iter().flatten().all(is_known);
+        let is_listed = this.built || this.listed.as_ref().is_none_or(|names| !names.is_empty());
+        let known = is_listed && this.listed.iter().flatten().all(is_known);
         known.then(|| self.lines_of(vm))
     }
 
@@ -285,9 +254,8 @@ impl Timing {
             faults.push(fault.label(label).help(help));
         };
         for core in &self.cores {
-            let here = |line: &&TimedLine| {
-                self.vms.get(line.vm).is_some_and(|vm| vm.cpus.contains(&core.id))
-            };
+            let here =
+                |line: &&TimedLine| self.guests().get(line.vm).is_some_and(|vm| vm.is_on(core.id));
             if let Some(line) = self.lines.iter().filter(here).nth(MAX_RULES) {
                 let message = format!(
                     "{}: more than {MAX_RULES} interrupts have rules (limit of EL2)",
@@ -298,7 +266,9 @@ impl Timing {
             }
         }
         for (place, line) in self.lines.iter().enumerate() {
-            let (Some(intid), Some(vm)) = (line.intid(), self.vms.get(line.vm)) else { continue };
+            let (Some(intid), Some(vm)) = (line.intid(), self.guests().get(line.vm)) else {
+                continue;
+            };
             if let Some(engine) = engine.filter(|engine| engine.intid == intid) {
                 let message =
                     format!("{}: is that of the DMA engine {}", self.interrupt(line), engine.name);
@@ -341,8 +311,9 @@ impl Timing {
     /// The cores that several VMs, or a VM and the broker, share without a schedule.
     #[must_use]
     pub fn open_cores(&self) -> Vec<u64> {
-        let mut cores: Vec<_> = self.vms.iter().flat_map(|vm| vm.cpus.iter().copied()).collect();
-        cores.extend(self.broker);
+        let cpus = self.guests().iter().flat_map(|vm| &vm.cpus);
+        let mut cores: Vec<u64> = cpus.map(|core| core.0.into()).collect();
+        cores.extend(self.broker_core);
         cores.sort_unstable();
         let shared = cores.windows(2).filter(|pair| pair[0] == pair[1]).map(|pair| pair[0]);
         let mut open: Vec<_> = shared.filter(|core| !self.is_shared_core(*core)).collect();
@@ -352,8 +323,8 @@ impl Timing {
 
     /// Whether a VM is on a core that has a schedule.
     pub(crate) fn is_shared(&self, vm: usize) -> bool {
-        let cpus = self.vms.get(vm).map_or(&[][..], |vm| &vm.cpus);
-        cpus.iter().any(|core| self.is_shared_core(*core))
+        let cpus = self.guests().get(vm).map_or(&[][..], |vm| &vm.cpus);
+        cpus.iter().any(|core| self.is_shared_core(core.0.into()))
     }
 
     /// Whether a device of these interrupts is one of VM `vm`'s *active* ones: it has some, and the
@@ -425,7 +396,7 @@ impl Timing {
     /// Returns what the analysis relies on and this version of weir does not enforce: a fault for
     /// each key, in the order of the file.
     #[must_use]
-    pub fn not_enforced(&self) -> Vec<Fault> {
+    pub fn unenforced_rules(&self) -> Vec<Fault> {
         let mut faults = Faults::default();
         let help = "take the key out to build the system; `weir analyze` and `weir plan` use it";
         if let Some(fault) = self.unbuilt_path() {
