@@ -73,3 +73,31 @@ pub fn each_by_seed<T: Copy + Sync, R: Clone + Send>(
 pub fn mb_per_s(outcome: &Simulated, vm: usize) -> f64 {
     outcome.vms[vm].mb_per_s(outcome.span_ns)
 }
+
+/// The mean of values, and the least and the greatest of them; no numbers without a value.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Spread {
+    pub mean: f64,
+    pub least: f64,
+    pub most: f64,
+}
+
+impl Spread {
+    #[expect(clippy::cast_precision_loss, reason = "few values")]
+    pub fn of(values: &[f64]) -> Self {
+        Self {
+            mean: values.iter().sum::<f64>() / values.len() as f64,
+            least: values.iter().copied().fold(f64::NAN, f64::min),
+            most: values.iter().copied().fold(f64::NAN, f64::max),
+        }
+    }
+
+    /// With so many digits behind the point.
+    pub fn text(self, digits: usize) -> String {
+        let Self { mean, least, most } = self;
+        if mean.is_nan() {
+            return "-".to_owned();
+        }
+        format!("{mean:.digits$} ({least:.digits$}-{most:.digits$})")
+    }
+}

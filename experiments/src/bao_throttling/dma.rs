@@ -4,8 +4,8 @@
 //! The thesis prints no numbers of these figures but one, the 1.25 of Figure 5.10: the sentences of
 //! its text are judged, as orders and differences.
 
-use super::{Mode, PAPER, Spread, board_of, dma_vm};
-use crate::memory::each_by_seed;
+use super::{Mode, PAPER, board_of, dma_vm};
+use crate::memory::{Spread, each_by_seed};
 use crate::{
     ExperimentOutcome, ExperimentRequest,
     statement::{

@@ -62,31 +62,3 @@ fn board_of(vms: &str, level: u64, allocates: bool) -> Result<SimulatedBoard> {
     let values = [("dma.lpd.qos", level.to_string()), ("dma.lpd.allocates", allocates.to_string())];
     board(&format!("platform = \"zcu104\"\n{vms}"), MEMORY, &values)
 }
-
-/// The mean of values, and the least and the greatest of them; no numbers without a value.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct Spread {
-    mean: f64,
-    least: f64,
-    most: f64,
-}
-
-impl Spread {
-    #[expect(clippy::cast_precision_loss, reason = "few values")]
-    fn of(values: &[f64]) -> Self {
-        Self {
-            mean: values.iter().sum::<f64>() / values.len() as f64,
-            least: values.iter().copied().fold(f64::NAN, f64::min),
-            most: values.iter().copied().fold(f64::NAN, f64::max),
-        }
-    }
-
-    /// With so many digits behind the point.
-    fn text(self, digits: usize) -> String {
-        let Self { mean, least, most } = self;
-        if mean.is_nan() {
-            return "-".to_owned();
-        }
-        format!("{mean:.digits$} ({least:.digits$}-{most:.digits$})")
-    }
-}

@@ -5,8 +5,8 @@
 //! The thesis prints no numbers of these figures except the levels at which regulated counts
 //! stabilize: the sentences of its text are judged, as orders and shares.
 
-use super::{DRIVER_NS, Mode, PAPER, Spread, board_of, dma_vm};
-use crate::memory::{each, each_by_seed, simulate};
+use super::{DRIVER_NS, Mode, PAPER, board_of, dma_vm};
+use crate::memory::{Spread, each, each_by_seed, simulate};
 use crate::{
     ExperimentOutcome, ExperimentRequest,
     statement::{

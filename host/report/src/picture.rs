@@ -20,7 +20,9 @@ pub struct Picture<'a> {
     pub x: &'a str,
     /// The label of the vertical axis, which begins at 0.
     pub y: &'a str,
-    /// Names and points of the lines; a name that begins with `published` is drawn as points.
+    /// Names and points of the lines; a name that begins with `published` is drawn as points, and
+    /// one that begins with `spread` is an area around the line behind it, in its color: the points
+    /// go around it.
     pub lines: Vec<(String, Vec<(f64, f64)>)>,
 }
 
@@ -49,7 +51,14 @@ impl Picture<'_> {
             .y_label_area_size(64)
             .build_cartesian_2d(0.0..far * 1.03, 0.0..high * 1.08)?;
         chart.configure_mesh().x_desc(self.x).y_desc(self.y).light_line_style(WHITE).draw()?;
-        for ((name, points), color) in self.lines.iter().zip(COLORS.iter().cycle().copied()) {
+        let mut colors = COLORS.iter().cycle().copied().peekable();
+        for (name, points) in &self.lines {
+            if name.starts_with("spread") {
+                let color = colors.peek().copied().unwrap_or(BLACK);
+                chart.draw_series([Polygon::new(points.clone(), color.mix(0.2).filled())])?;
+                continue;
+            }
+            let color = colors.next().unwrap_or(BLACK);
             if name.starts_with("published") {
                 chart
                     .draw_series(points.iter().map(|at| Circle::new(*at, 4, color.filled())))?
