@@ -118,10 +118,25 @@ const RT_VIRTIO: [PaperResult; 6] = [
 ];
 
 const RJMM: [PaperResult; 4] = [
-    none("Figure 3", "distribution of cyclictest's latencies, with bank groups and without"),
-    none("Figure 4", "least, mean and greatest latency of cyclictest"),
-    none("Figure 5", "run time of IsolBench by the size of its data"),
-    none("Table II", "time of the address mapping by the size of the region"),
+    part(
+        "Figure 3",
+        "distribution of cyclictest's latencies, with bank groups and without",
+        &["rjmm-cyclictest"],
+        "the distribution of Linux's own latencies (here of a thread that only reads)",
+    ),
+    part(
+        "Figure 4",
+        "least, mean and greatest latency of cyclictest",
+        &["rjmm-cyclictest", "rjmm-linux"],
+        "",
+    ),
+    part("Figure 5", "run time of IsolBench by the size of its data", &["rjmm-isolbench"], ""),
+    part(
+        "Table II",
+        "time of the address mapping by the size of the region",
+        &["rjmm-mapping"],
+        "times (here instructions)",
+    ),
 ];
 
 const XEN_BANDWIDTH: &[&str] = &["xen-throttling-bandwidth"];

@@ -176,7 +176,7 @@ pub(crate) fn isolation(request: &ExperimentRequest) -> Result<ExperimentOutcome
 }
 
 /// Observes a system that must behave as described.
-fn observed(file: &Path, environment: &Environment) -> Result<observe::Observation> {
+pub(crate) fn observed(file: &Path, environment: &Environment) -> Result<observe::Observation> {
     let system = image::check(file, None, environment)?;
     let options = RunOptions {
         accept_not_judged: true,

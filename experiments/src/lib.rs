@@ -18,6 +18,7 @@ pub mod hypervisor;
 pub mod isolation;
 mod memory;
 pub mod mobivmm;
+pub mod rjmm;
 mod rt_virtio;
 pub mod statement;
 pub mod throttling;
@@ -106,7 +107,7 @@ pub struct Experiment {
 }
 
 /// All experiments, by name.
-pub static EXPERIMENTS: [Experiment; 13] = [
+pub static EXPERIMENTS: [Experiment; 17] = [
     Experiment {
         name: "bao-throttling-budgets",
         what: "programs next to three memory stressors with memory budgets of three periods, with \
@@ -147,6 +148,39 @@ pub static EXPERIMENTS: [Experiment; 13] = [
         run: mobivmm::mobivmm,
         method: Method::RealBinary,
         deviations: &mobivmm::paper::DEVIATIONS,
+    },
+    Experiment {
+        name: "rjmm-cyclictest",
+        what: "latencies of a thread that wakes next to a VM that accesses 16 MiB all the time, \
+               with separate banks and with separate colors, on the model of the memory: Figures 3 \
+               and 4",
+        run: rjmm::cyclictest::cyclictest,
+        method: Method::Simulator,
+        deviations: &rjmm::cyclictest::DEVIATIONS,
+    },
+    Experiment {
+        name: "rjmm-isolbench",
+        what: "speed of a program that reads 16 to 128 KiB next to a VM that accesses 16 MiB all \
+               the time, with separate banks and with separate colors, on the model of the \
+               memory: Figure 5",
+        run: rjmm::isolbench::isolbench,
+        method: Method::Simulator,
+        deviations: &[],
+    },
+    Experiment {
+        name: "rjmm-linux",
+        what: "latencies of Debian's cyclictest next to a VM that reads 16 MiB all the time, and \
+               the DRAM rows that the two close of each other: Figure 4",
+        run: rjmm::linux::linux,
+        method: Method::RealBinary,
+        deviations: &rjmm::linux::DEVIATIONS,
+    },
+    Experiment {
+        name: "rjmm-mapping",
+        what: "instructions that map a VM's memory of contiguous pages and of chosen ones: Table II",
+        run: rjmm::mapping::mapping,
+        method: Method::RealBinary,
+        deviations: &rjmm::mapping::DEVIATIONS,
     },
     Experiment {
         name: "rt-virtio-dma",

@@ -3,10 +3,7 @@
 
 use crate::{
     analyze::{AnalyzedFile, RefusedAnalysis},
-    bench::{
-        clock::ClockSpeed, engine::EngineReport, flows::FlowsBench, mapping::MappingCost,
-        memory::MemoryCost,
-    },
+    bench::{clock::ClockSpeed, engine::EngineReport, flows::FlowsBench, memory::MemoryCost},
     build::BuiltImage,
     explain::Explained,
     plan::{Planned, Unplanned},
@@ -16,7 +13,7 @@ use crate::{
 use schemars::{JsonSchema, Schema, SchemaGenerator, generate::SchemaSettings};
 use serde_json::{Map, Value, json};
 use std::{collections::BTreeMap, fmt::Write as _};
-use weir_experiments::{ExperimentReport, hypervisor::Figures};
+use weir_experiments::{ExperimentReport, hypervisor::Figures, rjmm::mapping::MappingCost};
 use weir_model::platform::PlatformRecord;
 use weir_report::{
     check::{CheckedFile, RefusedFile},

@@ -10,7 +10,7 @@ use crate::{
         copies,
         engine::{self, EngineReport, PhaseRow},
         flows::{FlowsBench, MeasuredFlow, SystemRun},
-        mapping::{self, MappingCost},
+        mapping,
         memory::{self, MemoryCost},
         table3::Table3Run,
     },
@@ -32,6 +32,12 @@ use weir_analysis::{system::OtherVms, verdict::Verdict};
 use weir_experiments::{
     EXPERIMENTS, ExperimentReport, Table3Flow,
     hypervisor::{self, Figures, PathFigures, WholeFigure},
+    rjmm::{
+        cyclictest::CyclictestFigures,
+        isolbench::IsolBenchFigures,
+        linux::LinuxFigures,
+        mapping::{MappingCost, MappingFigures},
+    },
     throttling::paths::{BAO, PATHS},
 };
 use weir_report::{TextTable, units};
@@ -244,6 +250,22 @@ impl Results {
             "cache-share" => reproduced::cache_share(&self.experiment("isolation")?),
             "overshoot" => reproduced::overshoot(&self.experiment("throttling")?),
             "regulators" => reproduced::regulators(&self.experiment("throttling")?),
+            "isolbench" => {
+                let figures: IsolBenchFigures = self.experiment("rjmm-isolbench")?;
+                reproduced::cells(0, &figures.cells())
+            }
+            "wakes" => {
+                let figures: CyclictestFigures = self.experiment("rjmm-cyclictest")?;
+                reproduced::cells(2, &figures.cells())
+            }
+            "linux-wakes" => {
+                let figures: LinuxFigures = self.experiment("rjmm-linux")?;
+                reproduced::cells(1, &figures.cells())
+            }
+            "mapping-increase" => {
+                let figures: MappingFigures = self.experiment("rjmm-mapping")?;
+                reproduced::cells(0, &figures.cells())
+            }
             "sleeps" => reproduced::sleeps(&self.experiment("mobivmm")?),
             "xen-bandwidth" => {
                 reproduced::xen_bandwidth(&self.experiment("xen-throttling-bandwidth")?)
@@ -656,6 +678,7 @@ fn mapping(costs: &[MappingCost]) -> Rows {
             units::count(cost.colored_setup_instructions),
             format!("{:.3}", cost.ratio_with_setup),
             units::count(cost.block_instructions),
+            format!("{:.3}", cost.ratio_by_calls),
         ]);
     }
     rows

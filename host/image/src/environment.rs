@@ -10,6 +10,7 @@ use std::{
     ffi::{OsStr, OsString},
     fs,
     path::{Path, PathBuf},
+    process::Command,
 };
 use toml::de::DeTable;
 
@@ -106,6 +107,18 @@ impl Environment {
                 "cannot find weir's sources: call it in the checkout, or set WEIR_ROOT to it",
             )
         })
+    }
+
+    /// Returns the start of a command line of QEMU under instruction counting, for at most so many
+    /// seconds, without the host's devices.
+    #[must_use]
+    pub fn counting_qemu(&self, seconds: &str) -> Command {
+        // In weir's group of processes: Ctrl-C on the terminal ends it, too.
+        let mut command = Command::new("timeout");
+        command.args(["--foreground", "-k", "2", seconds]).arg(&self.qemu);
+        command.args(["-icount", "shift=0,sleep=off", "-nodefaults", "-no-user-config"]);
+        command.args(["-display", "none", "-monitor", "none"]);
+        command
     }
 
     /// Returns the emulated clock, a shared object that QEMU loads twice.

@@ -2,7 +2,6 @@
 //! QEMU's own instruction counting.
 
 use crate::{
-    bench::counting_qemu,
     build,
     environment::Environment,
     failure::{Context, Failure, INTERRUPTED, Result},
@@ -189,7 +188,7 @@ fn by_instruction_counting(
     fs::write(&image, built).context(|| format!("write {}", image.display()))?;
     let qemu = work.platform().qemu.as_ref();
     let qemu = qemu.ok_or_else(|| Failure::system("qemu-virt has no machine".to_owned()))?;
-    let mut command = counting_qemu(LIMIT, environment);
+    let mut command = environment.counting_qemu(LIMIT);
     command.args(["-M", &qemu.machine, "-cpu", &qemu.cpu]);
     command.args(["-smp", &work.machine_cores().to_string()]);
     let memory: u64 = work.platform().ram_in_qemu().iter().map(|piece| piece.size.0 >> 20).sum();

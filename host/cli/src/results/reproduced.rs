@@ -328,3 +328,12 @@ pub(super) fn xen_compensation(figures: &CompensationChanges) -> Rows {
     }
     rows
 }
+
+/// Rows of cells, the header first; the first columns are text, as many as `text`.
+pub(super) fn cells(text: usize, all: &[Vec<String>]) -> Rows {
+    let Some((header, all)) = all.split_first() else { return Rows::new(&[], 0) };
+    let header: Vec<_> = header.iter().map(String::as_str).collect();
+    let mut rows = Rows::new(&header, text);
+    all.iter().for_each(|row| rows.row(row));
+    rows
+}

@@ -8,6 +8,7 @@
 #   weir.address=IP   of the network device, which net turns on; weir.peer=IP the peer: fetch gets from it what serve gives, netload gets echoes
 #   weir.file=NAME    what outside fetches by TFTP from 10.0.2.2, after 20 echoes
 #   weir.echo=WORD    prints WORD
+#   weir.cyclictest=O an option of cyclictest, such as --nsecs
 #   weir.loops=N      cycles of cyclictest, round trips of sgi, blocks of memory-stressor (default 1000)
 #   weir.cpu=N        where memory-stressor runs (default: the last one)
 #   weir.memory=MIB   how much memory memtest fills (default: three quarters of what is free)
@@ -38,8 +39,9 @@ reschedules() {
 }
 
 run_cyclictest() {
+    # shellcheck disable=SC2046 # No word, or an option.
     cyclictest --quiet --mlockall --smp --priority=80 --interval=1000 --distance=0 \
-        --loops="$loops" >/tmp/cyclictest 2>&1
+        --loops="$loops" $(word weir.cyclictest) >/tmp/cyclictest 2>&1
     status=$?
     while read -r line; do say "cyclictest $line"; done </tmp/cyclictest
     [ $status = 0 ] && [ "$(grep -c '^T:' /tmp/cyclictest)" = "$(nproc)" ]
