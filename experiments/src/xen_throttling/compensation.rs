@@ -351,7 +351,7 @@ mod tests {
     /// Returns the model's values.
     fn good() -> Measured {
         let change = |point: &Point| match point.budget {
-            1500 => Change { gain: 0.18, slower: 0.008 },
+            1500 => Change { gain: 0.18, slower: 0.0052 },
             _ => Change { gain: 0.0, slower: 0.0 },
         };
         Measured {
