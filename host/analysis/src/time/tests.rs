@@ -53,12 +53,12 @@ fn mobivmm_two_vms_of_20_ms() {
     let flooded = Supply::new(schedule.clone(), vec![open]).unwrap();
     let task = Task { wcet: Nanos(1_000_000), period: Nanos(100_000_000), ..Task::default() };
     assert!(flooded.unprotected());
-    assert_eq!(response_times(std::slice::from_ref(&task), &flooded, None, None), [None]);
+    assert_eq!(response_times(slice::from_ref(&task), &flooded, None, None), [None]);
     // One interrupt of 10 us a millisecond at most: 1 % less.
     let rule = Admission { burst: 1, interval: Nanos(1_000_000) };
     let ruled = InterruptLine { admission: Some(rule), cost: Nanos(10_000), delay: Nanos(0) };
     let guarded = Supply::new(schedule, vec![ruled]).unwrap();
-    let alone = response_times(std::slice::from_ref(&task), &free, None, None)[0].unwrap();
+    let alone = response_times(slice::from_ref(&task), &free, None, None)[0].unwrap();
     let interference = response_times(&[task], &guarded, None, None)[0].unwrap();
     assert_eq!(alone, Nanos(21_000_000));
     assert_eq!(interference, Nanos(21_000_000 + 22 * 10_000));

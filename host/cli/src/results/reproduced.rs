@@ -334,6 +334,8 @@ pub(super) fn cells(text: usize, all: &[Vec<String>]) -> Rows {
     let Some((header, all)) = all.split_first() else { return Rows::new(&[], 0) };
     let header: Vec<_> = header.iter().map(String::as_str).collect();
     let mut rows = Rows::new(&header, text);
-    all.iter().for_each(|row| rows.row(row));
+    for row in all {
+        rows.row(row);
+    }
     rows
 }
