@@ -245,7 +245,7 @@ fn separate_colors_gain_as_much_as_separate_banks() {
 }
 
 #[test]
-fn wake_ups_are_faster_with_separate_banks_and_with_separate_colors() {
+fn wake_ups_are_faster_with_separate_parts() {
     let (_, judged, files) = run("rjmm-cyclictest", None);
     let all = statements(&judged);
     for id in ["distribution-reads", "mean-writes", "maximum-reads", "colors-reads"] {

@@ -9,7 +9,7 @@ use crate::{
     board::{CORES, LOAD_ADDRESS, RAM, StartError, UART_LINE},
     console::{self, Wire},
     notice::{self, Text},
-    report, start, system,
+    start, system,
     vcpu::{
         cpu, pmu,
         prepare::{Purpose, prepare_core},
@@ -146,7 +146,7 @@ fn bring_up(core: &'static mut cpu::Core, system: &'static PackedSystem<'static>
     };
     check_ownership(found, system.is_divided());
     if let Some((answer, syndrome)) = virtio::engine::regulate() {
-        report::system_detail(What::Regulator, answer as u32, syndrome);
+        console::system_detail(What::Regulator, answer as u32, syndrome);
     }
     let needed = (system.header.cores as usize).min(MAX_CORES);
     for (index, &mpidr) in CORES.iter().enumerate().take(needed).skip(1) {
@@ -180,7 +180,7 @@ fn bring_up(core: &'static mut cpu::Core, system: &'static PackedSystem<'static>
         }
     }
     start::all_came();
-    report::system_event(What::SystemStart);
+    console::system_event(What::SystemStart);
     start_core(core)
 }
 

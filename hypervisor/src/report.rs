@@ -1,16 +1,15 @@
-//! Reports to the host: the counters of each VM, flow and network device, and events of the system.
+//! Reports to the host: the counters of each VM, flow and network device.
 
 use crate::{
     arch::timer,
-    console::{self, Frame},
-    system,
+    console::{self, Frame, Records},
     virtio::{flows, switch},
     vm::{self, Ending, Vm},
 };
 use core::sync::atomic::Ordering;
 use weir_trace::wire::{
-    Boots, DENIALS, Denial, Denials, EXIT_CAUSES, FAULT_KINDS, FrameKind, HYPERVISOR, VcpuCounters,
-    VcpuState, VmState, What, WireEvent,
+    Boots, DENIALS, Denial, Denials, EXIT_CAUSES, FAULT_KINDS, FrameKind, VcpuCounters, VcpuState,
+    VmState,
 };
 use weir_units::VcpuId;
 use weir_vdev::psci::PowerState;
@@ -97,9 +96,7 @@ impl Vm {
     }
 }
 
-/// A position in a report of the counters of every VM, flow and port of the switch: the next record
-/// to send. The console makes one record at a time, when it can send it, so that the interrupts of
-/// the console core's guest are not delayed and no record has to wait in memory.
+/// A position in a report of the counters of every VM, flow and port of the switch.
 #[derive(Clone, Copy)]
 pub enum Report {
     /// Record `part` of VM `vm`: first its boots, then each of its vCPUs, last its denials.
@@ -121,10 +118,9 @@ impl Default for Report {
     }
 }
 
-impl Report {
-    /// Returns this record, if there is one, and the next position.
+impl Records for Report {
     #[inline(never)]
-    pub fn step(self) -> (Option<Frame>, Option<Self>) {
+    fn step(self) -> (Option<Frame>, Option<Self>) {
         match self {
             Self::Vm { vm, part } => {
                 let Some(its) = vm::at(vm) else { return (None, Some(Self::Flow(0))) };
@@ -148,20 +144,4 @@ impl Report {
             }
         }
     }
-}
-
-/// Sends an event of the whole system, with the identifier of the image.
-pub fn system_event(what: What) {
-    system_detail(what, 0, system::get().header.image_id);
-}
-
-/// Sends an event of the whole system, with `detail` and `syndrome`.
-pub fn system_detail(what: What, detail: u32, syndrome: u64) {
-    console::event(WireEvent {
-        what: what as u16,
-        vm: HYPERVISOR,
-        detail,
-        syndrome,
-        ..WireEvent::default()
-    });
 }

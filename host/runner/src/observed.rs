@@ -503,7 +503,7 @@ mod tests {
     const NO_TASKS: BTreeMap<TaskKey, u64> = BTreeMap::new();
 
     #[test]
-    fn the_worst_activation_and_the_misses_of_a_task_are_known() {
+    fn a_task_s_worst_activation_and_misses_are_known() {
         let mark = |time, kind, skipped, age| Record {
             count: MarkName::new("loop").0,
             ..at(time, kind, 1, skipped, age)

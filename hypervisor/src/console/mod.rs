@@ -9,9 +9,7 @@
 
 use crate::{
     arch::{lock::Lock, relax, timer},
-    mail, notice,
-    report::{self, Report},
-    trace,
+    mail, notice, system, trace,
     uart::Uart,
 };
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
@@ -19,7 +17,7 @@ use weir_abi::{MAX_CORES, MAX_VMS};
 use weir_trace::{
     ring::ByteRing,
     sender::TraceSender,
-    wire::{self, ConsoleMark, FrameKind, Framing, TRACE_RECORDS, What, WireEvent},
+    wire::{self, ConsoleMark, FrameKind, Framing, HYPERVISOR, TRACE_RECORDS, What, WireEvent},
 };
 use weir_units::CoreId;
 use weir_vdev::pl011::{FIFO_DEPTH, Sink};
@@ -221,6 +219,22 @@ pub fn event(event: WireEvent) {
     ring_bell();
 }
 
+/// Sends an event of the whole system, with the identifier of the image.
+pub fn system_event(what: What) {
+    system_detail(what, 0, system::get().header.image_id);
+}
+
+/// Sends an event of the whole system, with `detail` and `syndrome`.
+pub fn system_detail(what: What, detail: u32, syndrome: u64) {
+    event(WireEvent {
+        what: what as u16,
+        vm: HYPERVISOR,
+        detail,
+        syndrome,
+        ..WireEvent::default()
+    });
+}
+
 /// Returns how many events of VM `vm` were lost.
 #[must_use]
 pub fn lost(vm: usize) -> u32 {
@@ -242,8 +256,18 @@ fn ring_bell() {
     }
 }
 
-/// The board's UART, and the reader's position in the rings. It belongs to the console core.
-pub struct Wire {
+/// A position in a report: the next record to send. The console makes one record at a time, when it
+/// can send it, so that the interrupts of the console core's guest are not delayed and no record has
+/// to wait in memory. The module of the report stands above the console, as its records come from
+/// VMs.
+pub trait Records: Copy + Default {
+    /// Returns this record, if there is one, and the next position.
+    fn step(self) -> (Option<Frame>, Option<Self>);
+}
+
+/// The board's UART, and the reader's position in the rings. It belongs to the console core. `R` is
+/// the report.
+pub struct Wire<R> {
     uart: Uart,
     /// The source of the bytes that are being sent. While it is a VM's output, the host takes
     /// console bytes as those of that VM. It changes only between two frames.
@@ -257,7 +281,7 @@ pub struct Wire {
     frame: Frame,
     sent: usize,
     /// The next record of the report that is under way.
-    report: Option<Report>,
+    report: Option<R>,
     trace: TraceSender<MAX_CORES>,
     wanted: WantedTrace,
     input: Input,
@@ -284,7 +308,7 @@ enum Input {
     Focus,
 }
 
-impl Wire {
+impl<R: Records> Wire<R> {
     /// Takes over the UART, which the firmware or the emulator has set up.
     ///
     /// # Safety
@@ -350,9 +374,9 @@ impl Wire {
     /// ends.
     pub fn flush(&mut self) {
         // The counts before this one may be those of an earlier moment.
-        self.report = Some(Report::default());
+        self.report = Some(R::default());
         self.send_all();
-        report::system_event(What::SystemStop);
+        system_event(What::SystemStop);
         self.send_all();
     }
 
@@ -489,7 +513,7 @@ impl Wire {
                 (Input::Text, wire::DLE) => Input::Escape,
                 (Input::Escape, wire::FOCUS) => Input::Focus,
                 (Input::Escape, wire::REPORT) => {
-                    report::system_event(What::SystemRuns);
+                    system_event(What::SystemRuns);
                     self.report.get_or_insert_default();
                     Input::Text
                 }

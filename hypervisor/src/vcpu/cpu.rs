@@ -6,6 +6,7 @@ use crate::{
     budget,
     console::{self, Wire},
     optional::Optional,
+    report::Report,
     vm::{self, VcpuRef},
 };
 use core::cell::UnsafeCell;
@@ -28,7 +29,7 @@ pub struct Core {
     /// An interrupt that was acknowledged on the fast path and is handled on the slow one.
     pub acknowledged: u64,
     /// The board's UART, on the console core.
-    pub wire: Option<Wire>,
+    pub wire: Option<Wire<Report>>,
     /// The mitigations of speculation attacks that the firmware offers.
     pub mitigations: Mitigations,
     /// The periodic report of the counters, which the core's own timer starts.

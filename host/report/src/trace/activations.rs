@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_response_lasts_from_the_release_to_the_completion() {
+    fn a_response_lasts_from_release_to_completion() {
         let records = [release(50, 0, 10), complete(80), release(250, 2, 10), complete(360)];
         assert_eq!(found(&records, 400), [[1, 40, 40, 0], [2, 240, 120, 2]]);
     }

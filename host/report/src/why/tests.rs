@@ -432,7 +432,7 @@ fn mark(time: u64, kind: RecordKind, age: u64) -> Record {
 }
 
 #[test]
-fn the_parts_of_a_response_are_those_of_the_activation() {
+fn the_parts_of_a_response_are_an_activation_s() {
     let on_core = |time, kind, vm| record(time, kind, vm, 0).with_sequence(1);
     let records = [
         mark(100, RecordKind::TaskRelease, 10),
