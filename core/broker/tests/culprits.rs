@@ -7,8 +7,8 @@ use crate::world::{World, flow, payload};
 use weir_analysis::{
     Bytes, BytesPerSec, Nanos,
     flows::{
-        Bandwidths, Effort, EndCores, Ends, FlowDemand as Demand, FlowSetting, Mover as Moved,
-        Overheads, Path, Range, Reading, Spent, responses, tasks, waits,
+        Bandwidths, Effort, EndCores, Flow, Mover as Moved, Overheads, Path, Range, Spent,
+        responses, transform, waits,
     },
 };
 use weir_broker::broker::Step;
@@ -218,23 +218,27 @@ fn bound() -> u64 {
         ft: max(FINALIZE),
         ..Overheads::default()
     };
-    let path = Path { overheads, wake: max(WAKE), copy: max(COPY), mover: Moved::Core };
-    let flows = FLOWS.map(|(from, to, period, size)| Demand {
+    let path = Path {
+        wake: max(WAKE),
+        copy: max(COPY),
+        mover: Moved::Core,
+        chunk: Bytes(CHUNK.into()),
+        queues: Some(1),
+        ..Path::paper(overheads)
+    };
+    let flows = FLOWS.map(|(from, to, period, size)| Flow {
         size: Bytes(size),
-        period: Nanos(period),
-        deadline: Nanos(period),
+        period: Some(Nanos(period)),
+        deadline: Some(Nanos(period)),
         from: from.into(),
-        to: to.into(),
+        to: vec![to.into()],
+        ..Flow::default()
     });
-    let setting =
-        FlowSetting { chunk: Bytes(CHUNK.into()), queues: Some(1), reading: Reading::Printed };
-    let tasks = tasks(&flows, &[1; 4], &setting, &path).expect("sound flows");
-    let ends =
-        FLOWS.map(|(from, to, ..)| Ends { from: from.into(), to: vec![to.into()], packets: 1 });
+    let tasks = transform(&flows, &path).expect("sound flows");
     let [read, control, take] = [path.read(), path.control(), path.take()].map(Nanos);
     let poll = Nanos(FIND.min(WAKE));
     let spent = Spent { hold: Nanos(0), poll, read, control, take };
-    let waits = waits(&ends, &[1; 4], &[EndCores::default(); 6], spent);
+    let waits = waits(&flows, path.chunk, &[EndCores::default(); 6], spent);
     let added = tasks.iter().zip(&waits).map(|(task, waits)| waits.added_to(task));
     let tasks: Vec<_> = added.map(|task| task.expect("small numbers")).collect();
     let at = BytesPerSec(BANDWIDTH);
