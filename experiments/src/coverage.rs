@@ -140,7 +140,7 @@ const RJMM: [PaperResult; 4] = [
 ];
 
 const XEN_BANDWIDTH: &[&str] = &["xen-throttling-bandwidth"];
-const XEN_COMPENSATION: &[&str] = &["throttling", "xen-throttling-compensation"];
+const XEN_COMPENSATION: &[&str] = &["xen-throttling-compensation"];
 
 const XEN_THROTTLING: [PaperResult; 6] = [
     part("Figure 3", "memory bandwidth of four programs", XEN_BANDWIDTH, ""),
@@ -166,7 +166,7 @@ const XEN_THROTTLING: [PaperResult; 6] = [
     part(
         "Figure 8",
         "execution time of the critical program with compensation",
-        &["xen-throttling-compensation"],
+        XEN_COMPENSATION,
         "",
     ),
 ];

@@ -24,14 +24,15 @@ fn a_table_is_written_between_its_lines() {
     let mapping = json!([{
         "mib": 64, "native_instructions": 174_272, "colored_instructions": 177_837,
         "ratio": 1.0204, "native_setup_instructions": 1, "colored_setup_instructions": 2,
-        "ratio_with_setup": 1.0, "block_instructions": 359,
+        "ratio_with_setup": 1.0, "block_instructions": 359, "ratio_by_calls": 2.0,
+        "native_instructions_by_calls": 1, "colored_instructions_by_calls": 2,
     }]);
     let (_folder, results) = results(&[("mapping.json", mapping)]);
     let page = "# Page\n\n<!-- results: mapping -->\nold\n<!-- end -->\nend\n";
     let filled = filled(page, &results).expect("a page");
     assert!(filled.starts_with("# Page\n\n<!-- results: mapping -->\n\n| MiB |"), "{filled}");
     assert!(filled.contains("\n| 64 | 174,272 | 177,837 | 1.020 |"), "{filled}");
-    assert!(filled.ends_with("| 359 |\n\n<!-- end -->\nend\n"), "{filled}");
+    assert!(filled.ends_with("| 359 | 2.000 |\n\n<!-- end -->\nend\n"), "{filled}");
     assert_eq!(super::filled(&filled, &results).expect("the same"), filled);
 }
 
