@@ -115,3 +115,11 @@ impl Spread {
         format!("{mean:.digits$} ({least:.digits$}-{most:.digits$})")
     }
 }
+
+/// Returns a line of means, and behind it the area from the least to the greatest values.
+pub fn with_band(name: &str, points: &[(f64, Spread)]) -> [(String, Vec<(f64, f64)>); 2] {
+    let there = points.iter().map(|(x, spread)| (*x, spread.most));
+    let back = points.iter().rev().map(|(x, spread)| (*x, spread.least));
+    let means = points.iter().map(|(x, spread)| (*x, spread.mean)).collect();
+    [(name.to_owned(), means), (format!("spread of {name}"), there.chain(back).collect())]
+}

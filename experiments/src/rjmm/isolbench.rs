@@ -1,7 +1,7 @@
 //! rjmm, section IV-D and Figure 5: `IsolBench` reads 16 to 128 KiB.
 
 use super::{Division, PAPER, QUICK_SEEDS, SEEDS, Stressor, WEIR, board_of, printed};
-use crate::memory::{Spread, each_by_seed, simulate};
+use crate::memory::{Spread, each_by_seed, simulate, with_band};
 use crate::{
     ExperimentOutcome, ExperimentRequest, figures,
     statement::{
@@ -335,12 +335,8 @@ fn picture(sizes: &[u64], measured: &IsolBenchFigures) -> Picture<'static> {
         let gain =
             |kib, division| measured.gain(IsolBenchPoint { kib, ..main_point(stressor, division) });
         let banks: Vec<_> = sizes.iter().map(|&kib| (x(kib), gain(kib, Division::Banks))).collect();
-        let low = banks.iter().map(|(x, spread)| (*x, spread.least));
-        let high = banks.iter().rev().map(|(x, spread)| (*x, spread.most));
-        let name = stressor.name();
-        let mean = banks.iter().map(|(x, spread)| (*x, spread.mean)).collect();
-        lines.push((format!("separate banks, other VM {name}"), mean));
-        lines.push((format!("spread, {name}"), low.chain(high).collect()));
+        let name = format!("separate banks, other VM {}", stressor.name());
+        lines.extend(with_band(&name, &banks));
     }
     let middle = sizes.iter().map(|&kib| x(kib)).sum::<f64>() / x(sizes.len() as u64);
     lines.push(("published, mean of the sizes".to_owned(), vec![(middle, GAIN)]));

@@ -343,7 +343,7 @@ fn line(
     let points = curves.first().map_or(0, Vec::len);
     let at = |at: usize| Spread::of(&curves.iter().map(|curve| curve[at]).collect::<Vec<_>>());
     let all: Vec<_> = (0..points).map(|it| (1.0 + it as f64, at(it))).collect();
-    super::with_band(&point.name(), &all)
+    crate::memory::with_band(&point.name(), &all)
 }
 
 fn pictures(profiles: &[(Point, Vec<Profile>)]) -> Vec<(&'static str, Picture<'static>)> {

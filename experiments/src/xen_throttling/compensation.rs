@@ -5,7 +5,8 @@
 //! simulated, and the period is assumed.
 
 use super::{ASSUMED_PERIOD_US, BUDGET_MB_PER_S, Budget, PAPER, Program, Runs, WEIR};
-use super::{PROGRAMS, board_of, seeds, with_band};
+use super::{PROGRAMS, board_of, seeds};
+use crate::memory::with_band;
 use crate::memory::{Spread, each_by_seed, simulate};
 use crate::{
     ExperimentOutcome, ExperimentRequest, figures,

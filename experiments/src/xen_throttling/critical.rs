@@ -4,7 +4,8 @@
 //! Figures 5 and 6, and the period is assumed. It prints no time of a program alone either.
 
 use super::{ASSUMED_PERIOD_US, BUDGET_MB_PER_S, Budget, MEMORY_MB_PER_MS, PAPER, Program, Runs};
-use super::{MB_PER_S, PROGRAMS, WEIR, board_of, seeds, with_band};
+use super::{MB_PER_S, PROGRAMS, WEIR, board_of, seeds};
+use crate::memory::with_band;
 use crate::memory::{Spread, each_by_seed};
 use crate::{
     ExperimentOutcome, ExperimentRequest, figures,

@@ -231,11 +231,3 @@ fn board_of(all: &[Runs]) -> Result<SimulatedBoard> {
     }
     board(&text, MEMORY, &[])
 }
-
-/// A line of means, behind a band from the least to the greatest values.
-fn with_band(name: &str, points: &[(f64, Spread)]) -> [(String, Vec<(f64, f64)>); 2] {
-    let there = points.iter().map(|(x, spread)| (*x, spread.most));
-    let back = points.iter().rev().map(|(x, spread)| (*x, spread.least));
-    let means = points.iter().map(|(x, spread)| (*x, spread.mean)).collect();
-    [(name.to_owned(), means), (format!("spread of {name}"), there.chain(back).collect())]
-}

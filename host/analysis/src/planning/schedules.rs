@@ -134,8 +134,7 @@ struct Claim {
     of_tasks: Option<Nanos>,
     /// The shortest deadline of its flows.
     of_flows: Option<Nanos>,
-    /// The part of the core that its tasks use, as a fraction of [`WHOLE`],
-    /// rounded down.
+    /// The part of the core that its tasks use, as a fraction of [`WHOLE`], rounded down.
     used: u64,
 }
 
@@ -275,7 +274,7 @@ impl Search<'_> {
             .map(|entity| {
                 let flows = system.flows.iter().filter(|flow| !flow.best_effort);
                 let flows = flows.filter(|flow| match entity {
-                    Entity::Vm(vm) => flow.from == vm || flow.to.contains(&vm),
+                    Entity::Vm(vm) => flow.ends_at(vm),
                     Entity::Broker => true,
                 });
                 let tasks = match entity {

@@ -195,7 +195,7 @@ fn flow_at<'a>(system: &'a System, core: &SharedCore, entity: Entity) -> Option<
         Entity::Broker => true,
     };
     let is_its = |flow: &&Flow| match entity {
-        Entity::Vm(vm) => flow.from == vm || flow.to.contains(&vm),
+        Entity::Vm(vm) => flow.ends_at(vm),
         Entity::Broker => true,
     };
     let mut timed = system.flows.iter().filter(|flow| is_here && !flow.best_effort);

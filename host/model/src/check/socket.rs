@@ -17,7 +17,7 @@ impl Checker<'_> {
     pub(super) fn sockets(&mut self, raw: &raw::System, system: &System) {
         for (index, vm) in raw.vms().iter().enumerate() {
             let Some(bus) = &vm.vsock else { continue };
-            let is_end = |flow: &Flow| flow.from == index || flow.to.contains(&index);
+            let is_end = |flow: &Flow| flow.ends_at(index);
             if !system.flows.iter().any(is_end) {
                 let message = format!("{vm}: `vsock` has no effect without a [[flow]]");
                 let fault = self.fault(Code::VsockUnused, &bus.span, message).label("of nothing");
