@@ -262,7 +262,7 @@ pub(crate) struct Phases {
     wake: [u64; PORTS],
     round_trip: u64,
     finalize: u64,
-    /// Number of chunks since the last hypercall.
+    /// Number of chunks and control packets since the last hypercall, at least.
     chunks: u64,
 }
 
@@ -438,6 +438,7 @@ impl<'a> Broker<'a> {
     /// devices of those that do, and the devices with a broken ring.
     fn settle_returns(&mut self, access: &mut impl Access) -> DeviceSet {
         let receivers = core::mem::take(&mut self.receivers);
+        let mut interrupted = 0_u64;
         for port in bits(self.returned.into()) {
             let (device, window) = (self.device(port), self.window(port));
             let socket = &mut self.store.sockets[port];
@@ -452,12 +453,16 @@ impl<'a> Broker<'a> {
                 let is_receiver = receivers >> port & 1 != 0;
                 let kind = if is_receiver { DeviceKind::Receiver } else { DeviceKind::Sender };
                 self.named.insert(kind, port);
+                interrupted += 1;
             }
             self.returned &= !(1 << port);
         }
         let waiting = self.recorded.wrapping_sub(self.reported);
         self.reported = self.reported.wrapping_add(waiting.min(TAKEN));
         self.unreported = false;
+        // A packet returns buffers to two devices at most. A report that names more is about
+        // further packets, such as those that open connections.
+        self.phases.chunks = self.phases.chunks.max(interrupted.div_ceil(2));
         core::mem::take(&mut self.named)
     }
 

@@ -449,6 +449,28 @@ fn phases_have_all_of_the_brokers_time() {
     assert_eq!(found + finalized, clock.now.get() - 1000);
 }
 
+/// A report that interrupts the devices of three VMs is about two packets at least, so that its time
+/// counts half for each.
+#[test]
+fn a_report_is_shared_by_its_packets() {
+    let flows = [flow(0, 3, 1_000_000), flow(1, 3, 1_000_000), flow(2, 3, 1_000_000)];
+    let (mut world, mut broker) = connected(&flows, 1000, 0);
+    for sender in 0..3 {
+        let unknown = world.header(sender, Operation::Data, true);
+        world.put(sender, &Header { dst_port: 7, ..unknown }, &[], 44);
+        world.notify(sender, TX, 0);
+    }
+    let mut finalized = |world: &mut World<'static>, time| {
+        while !reports(broker.step(0, &mut world.engine, &mut world.windows)) {}
+        let [.., finalize] = unpack(world.exchange.arrival().map_or(0, |one| one.phases));
+        broker.reported(0, time, 0);
+        finalize
+    };
+    finalized(&mut world, 900);
+    world.send(0, &payload(500, 0), 0);
+    assert_eq!(finalized(&mut world, 0), 450);
+}
+
 /// A packet that is not allowed is answered by a reset and counted; one that makes no sense is
 /// counted; one of a connection that has ended is answered; one whose payload is not all there is
 /// counted and ends its connection. Each buffer comes back.
