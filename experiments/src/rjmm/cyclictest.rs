@@ -18,6 +18,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use weir_image::{Failure, Result};
 use weir_report::Picture;
+use weir_simulator::SimulatedBoard;
 
 const FIGURE_3: ClaimSource = PAPER.at("IV-C, Figure 3");
 const FIGURE_4: ClaimSource = PAPER.at("IV-C, Figure 4");
@@ -28,7 +29,7 @@ const SHARES: [u64; 19] =
 /// In us: the L2 is full after 1 ms next to the slower stressor.
 const WARM_UP_US: u64 = 2500;
 /// Twenty wake-ups, or five in a quick call.
-const LENGTH_US: u64 = 20_000;
+pub(super) const LENGTH_US: u64 = 20_000;
 const QUICK_LENGTH_US: u64 = 5_000;
 /// "No difference": up to this share.
 const SAME: f64 = 0.05;
@@ -90,10 +91,19 @@ fn points() -> Vec<WakePoint> {
     all
 }
 
-#[expect(clippy::cast_precision_loss, reason = "times of less than 2^52 ns")]
 fn run_one(point: WakePoint, seed: u64, length_us: u64) -> Result<WakeLatencies> {
     let board = board_of(point.division, point.stressor, "kind = \"cyclictest\"")?;
-    let outcome = simulate(&board, seed, WARM_UP_US, length_us)?;
+    latencies(&board, seed, length_us)
+}
+
+/// Simulates a board whose first VM is a thread that wakes.
+#[expect(clippy::cast_precision_loss, reason = "times of less than 2^52 ns")]
+pub(super) fn latencies(
+    board: &SimulatedBoard,
+    seed: u64,
+    length_us: u64,
+) -> Result<WakeLatencies> {
+    let outcome = simulate(board, seed, WARM_UP_US, length_us)?;
     let jobs = outcome.vms[0].jobs.as_ref().filter(|jobs| jobs.ended > 0);
     let response = &jobs.ok_or_else(|| Failure::system("no thread wakes".to_owned()))?.response;
     Ok(WakeLatencies {

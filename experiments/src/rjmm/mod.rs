@@ -21,6 +21,7 @@ use weir_simulator::SimulatedBoard;
 
 const PAPER: Paper = Paper("rjmm");
 const WEIR: ClaimSource = ClaimSource::own("docs/results/reproduce.md, Bank partitioning");
+/// The platform and its memory.
 const MEMORY: &str = "rpi4";
 /// Experiments with random input use so many seeds, or so many in a quick call.
 const SEEDS: u64 = 10;
@@ -121,16 +122,20 @@ impl Stressor {
     }
 }
 
-/// The board of a real-time VM with this workload next to a stressor.
-fn board_of(division: Division, stressor: Stressor, workload: &str) -> Result<SimulatedBoard> {
-    let text = format!(
-        "platform = \"rpi4\"\n[[vm]]\nname = \"real-time\"\ncpus = [0]\nmemory = \"8MiB\"\n{}\n\
-         image = {{ elf = \"memory-stressor\" }}\nworkload = {{ {workload} }}\n\
+/// The text of a system of a real-time VM with these keys and this workload next to a stressor.
+fn system(platform: &str, keys: &str, workload: &str, stressor: Stressor) -> String {
+    format!(
+        "platform = \"{platform}\"\n[[vm]]\nname = \"real-time\"\ncpus = [0]\nmemory = \"8MiB\"\n\
+         {keys}\nimage = {{ elf = \"memory-stressor\" }}\nworkload = {{ {workload} }}\n\
          [[vm]]\nname = \"other\"\ncpus = [1]\nmemory = \"24MiB\"\n\
          image = {{ elf = \"memory-stressor\" }}\nworkload = {{ {} }}\n",
-        division.key(),
         stressor.workload()
-    );
+    )
+}
+
+/// The board of a real-time VM with this workload next to a stressor.
+fn board_of(division: Division, stressor: Stressor, workload: &str) -> Result<SimulatedBoard> {
+    let text = system(MEMORY, division.key(), workload, stressor);
     let wide = matches!(division, Division::SharedWide | Division::BanksWide);
     let values = [("cores.l2.ways", WIDE_WAYS.to_string())];
     let board = board(&text, MEMORY, if wide { &values } else { &[] })?;
